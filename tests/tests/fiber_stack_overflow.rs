@@ -77,27 +77,28 @@ fn child() {
             inside(|| recurse(0));
         }
         "named" => {
+            static WORKER: fault::OwnerName = |owner, to| write!(to, "goroutine {owner} (worker)");
             // SAFETY: handler — it only formats.
-            unsafe { fault::set_owner_name(|owner, to| write!(to, "goroutine {owner} (worker)")) };
+            unsafe { fault::set_owner_name(&WORKER) };
             inside(|| recurse(0));
         }
         "report hangs" => {
-            let hang: fault::OwnerName = |_, _| {
+            static HANG: fault::OwnerName = |_, _| {
                 loop {
                     std::hint::spin_loop();
                 }
             };
             // SAFETY: handler — it only hangs.
-            unsafe { fault::set_owner_name(hang) };
+            unsafe { fault::set_owner_name(&HANG) };
             inside(|| recurse(0));
         }
         "signals meanwhile" => {
             install_for(libc::SIGUSR2, scribble, libc::SA_ONSTACK);
-            let raise = || {
+            static RAISE: fn() = || {
                 // SAFETY: a signal with a handler.
                 unsafe { libc::raise(libc::SIGUSR2) };
             };
-            fault::set_dump_hooks(raise, || ());
+            fault::set_dump_hooks(&RAISE, &((|| ()) as fn()));
             inside(|| recurse(0));
         }
         "two at once" => {

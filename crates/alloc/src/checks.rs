@@ -13,9 +13,9 @@
 
 use crate::classes::Class;
 use gosched_fiber::fatal;
+use gosched_fiber::hook::Hook;
 use std::alloc::Layout;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Size of the canary behind a value, in bytes.
 const CANARY: usize = 16;
@@ -36,21 +36,18 @@ pub(crate) fn block_of(links: *mut u8, class: Class) -> *mut u8 {
     if links.is_null() { links } else { links.wrapping_sub(class.size() - LINKS) }
 }
 
-/// The function passed to [`set_check`], or null.
-static CHECK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+/// The function passed to [`set_check`].
+static CHECK: Hook<fn()> = Hook::new();
 
 /// Sets a function that is called on each entry into the allocator, in builds with debug
 /// assertions.
-pub fn set_check(check: fn()) {
-    CHECK.store(check as *mut (), Ordering::Relaxed);
+pub fn set_check(check: &'static fn()) {
+    CHECK.set(check);
 }
 
 /// Calls the function passed to [`set_check`].
 pub(crate) fn run_entry_check() {
-    let check = CHECK.load(Ordering::Relaxed);
-    if !check.is_null() {
-        // SAFETY: `set_check` stored a function of this type.
-        let check = unsafe { std::mem::transmute::<*mut (), fn()>(check) };
+    if let Some(check) = CHECK.get() {
         check();
     }
 }

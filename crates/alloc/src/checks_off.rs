@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 /// Sets a function that is called on each entry into the allocator, in builds with debug
 /// assertions. In this build the function is never called.
-pub fn set_check(_check: fn()) {}
+pub fn set_check(_check: &'static fn()) {}
 
 #[inline(always)]
 pub(crate) fn links_of(block: *mut u8, _class: Class) -> *mut u8 {

@@ -39,7 +39,7 @@ pub mod no_port;
 #[cfg(ported)]
 pub use base::memory;
 pub use base::unsupported::Unsupported;
-pub use base::{barrier, exit_guard, fatal, futex, watchdog};
+pub use base::{barrier, exit_guard, fatal, futex, hook, stderr, watchdog};
 pub use thread::no_preempt::NoPreempt;
 #[cfg(ported)]
 pub use thread::{carrier, interrupt};

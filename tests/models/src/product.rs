@@ -4,6 +4,8 @@
 pub(crate) mod hand_over;
 #[path = "../../../crates/gosched/src/protocol/join_word.rs"]
 pub(crate) mod join_word;
+#[path = "../../../crates/gosched/src/block/linked_list.rs"]
+pub(crate) mod linked_list;
 #[path = "../../../crates/fiber/src/protocol/lock_word.rs"]
 pub(crate) mod lock_word;
 #[path = "../../../crates/gosched/src/protocol/mutex_word.rs"]

@@ -385,13 +385,13 @@ fn threads_end() -> ExitCode {
 /// The report of a stack overflow hangs.
 fn report_hangs() {
     use gosched_fiber::{Routine, Size, fault};
-    let hang: fault::OwnerName = |_, _| {
+    static HANG: fault::OwnerName = |_, _| {
         loop {
             std::hint::spin_loop();
         }
     };
     // SAFETY: handler — it only loops.
-    unsafe { fault::set_owner_name(hang) };
+    unsafe { fault::set_owner_name(&HANG) };
     let mut routine = Routine::new(Size::from_environment().unwrap(), || deep(usize::MAX));
     let _ = routine.resume();
 }

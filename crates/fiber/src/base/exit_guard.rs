@@ -5,7 +5,8 @@
 //! Without this guard, a `main` that returns meanwhile would end the process with status 0 and half
 //! a report.
 //!
-//! This module never ends the process: the thread that has claimed the end does.
+//! This module never decides that the process ends: the thread that has claimed the end calls
+//! [`end_process`].
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -17,7 +18,7 @@ static CLAIMED_BY_PID: AtomicI32 = AtomicI32::new(0);
 /// signal handlers.
 ///
 /// From here on `exit`, and a return from `main`, block (see [`install`]). So the caller must end
-/// the process itself, by `_exit` or a signal, even if the report hangs: see `watchdog`.
+/// the process itself, by [`end_process`] or a signal, even if the report hangs: see `watchdog`.
 ///
 /// Returns `false` if another thread has claimed the end before: its report should not be mixed
 /// with a second one.
@@ -30,6 +31,17 @@ pub fn claim() -> bool {
 /// Returns whether a report has begun, in this process or in the process that forked it.
 pub fn is_claimed() -> bool {
     CLAIMED_BY_PID.load(Ordering::Relaxed) != 0
+}
+
+/// Exit status of a process that ends with a report: Go's status for a fatal error.
+const STATUS: i32 = 2;
+
+/// Ends the process at once, after a report, with Go's status for a fatal error. Exit handlers and
+/// destructors do not run: they cannot be trusted after a fatal error, and one of them may wait for
+/// a goroutine. Can be called in signal handlers.
+pub fn end_process() -> ! {
+    // SAFETY: `_exit` has no precondition.
+    unsafe { libc::_exit(STATUS) }
 }
 
 /// Blocks until the thread that writes a report ends the process.

@@ -8,20 +8,20 @@
 //! [`throw`] never returns and never runs exit handlers: it aborts the process.
 
 use super::exit_guard;
+use super::hook::Hook;
 pub use super::stderr::Stderr;
 use std::fmt::{self, Write};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A function that writes the state of the runtime.
 pub type Dump = fn(&mut Stderr);
 
-/// The [`Dump`] function, or null. Written by [`set_dump`].
-static DUMP: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+static DUMP: Hook<Dump> = Hook::new();
 
 /// Sets the function that [`throw`] calls after it has printed its message.
-pub fn set_dump(dump: Dump) {
-    DUMP.store(dump as *mut (), Ordering::Relaxed);
+pub fn set_dump(dump: &'static Dump) {
+    DUMP.set(dump);
 }
 
 /// Prints `runtime: message`, dumps the state of the runtime, and aborts the process.
@@ -37,10 +37,7 @@ pub fn throw(message: fmt::Arguments<'_>) -> ! {
     let mut out = Stderr::new();
     let _ = writeln!(out, "runtime: {message}");
     out.flush();
-    let dump = DUMP.load(Ordering::Relaxed);
-    if !dump.is_null() {
-        // SAFETY: `set_dump` stored a function of this type.
-        let dump = unsafe { std::mem::transmute::<*mut (), Dump>(dump) };
+    if let Some(dump) = DUMP.get() {
         dump(&mut out);
     }
     out.flush();

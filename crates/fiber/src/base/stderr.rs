@@ -27,21 +27,45 @@ impl Stderr {
 
     /// Writes the buffered bytes.
     pub fn flush(&mut self) {
-        write_out(&self.buffer[..self.len]);
+        write(&self.buffer[..self.len]);
         self.len = 0;
     }
 }
 
 /// Writes `bytes` to standard error. Bytes that cannot be written are lost.
-fn write_out(mut bytes: &[u8]) {
+pub fn write(bytes: &[u8]) {
+    write_parts(bytes, write_once);
+}
+
+/// Like [`write`], with `write_once` in place of the function of that name.
+pub fn write_parts(mut bytes: &[u8], write_once: impl Fn(&[u8]) -> io::Result<usize>) {
     while !bytes.is_empty() {
-        // SAFETY: the bytes are readable.
-        let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len() as _) };
-        match usize::try_from(written) {
+        match write_once(bytes) {
             Ok(written) if written > 0 => bytes = &bytes[written..],
-            Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
             _ => return,
         }
+    }
+}
+
+/// Makes one system call that writes the first of `bytes`. Returns how many were written.
+///
+/// # Errors
+/// The system does not accept any of them.
+pub fn write_once(bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: the bytes are readable.
+    let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len() as _) };
+    usize::try_from(written).map_err(|_| io::Error::last_os_error())
+}
+
+/// A writer to standard error without a buffer, for code that may fault in the middle of a line.
+#[derive(Clone, Copy, Debug)]
+pub struct Unbuffered;
+
+impl Write for Unbuffered {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        write(text.as_bytes());
+        Ok(())
     }
 }
 

@@ -30,7 +30,8 @@
 //!
 //! The handler itself never allocates and never takes a lock: it may interrupt any code.
 
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use super::hook::Hook;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Time without progress after which a report hangs. Multiplied by [`load_factor`].
@@ -68,25 +69,28 @@ static PROCESS_LOST_CPUS: AtomicU64 = AtomicU64::new(0);
 /// CPU time that the handler has used on the reporting thread since the last [`restart`].
 static HANDLER_NANOS: AtomicU64 = AtomicU64::new(0);
 /// The function passed to [`start`].
-static ON_HANG: AtomicUsize = AtomicUsize::new(0);
+static ON_HANG: Hook<OnHang> = Hook::new();
+
+/// A function that ends the process. See [`start`].
+pub type OnHang = fn() -> !;
 
 /// Starts the watchdog. The calling thread is the reporter. `on_hang` must end the process; it is
 /// called in a signal handler, on any thread.
-pub fn start(on_hang: fn() -> !) {
+pub fn start(on_hang: &'static OnHang) {
     install(on_hang);
     restart(REPORT_CPU_BUDGET);
 }
 
 /// Like [`start`], for a caller that asks another thread to report: that thread calls [`start`] or
 /// [`restart`].
-pub fn start_without_reporter(on_hang: fn() -> !) {
+pub fn start_without_reporter(on_hang: &'static OnHang) {
     install(on_hang);
     restart_for(0, REPORT_CPU_BUDGET);
 }
 
-fn install(on_hang: fn() -> !) {
+fn install(on_hang: &'static OnHang) {
     pause();
-    ON_HANG.store(on_hang as usize, Ordering::Relaxed);
+    ON_HANG.set(on_hang);
     // SAFETY: all-zero is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_alarm as extern "C" fn(i32) as usize;
@@ -200,10 +204,7 @@ fn check_progress() {
     if GENERATION.load(Ordering::SeqCst) != generation {
         return;
     }
-    let on_hang = ON_HANG.load(Ordering::Relaxed);
-    if now.is_hung(observed, load_factor) && on_hang != 0 {
-        // SAFETY: only `start` stores to `ON_HANG`.
-        let on_hang = unsafe { std::mem::transmute::<usize, fn() -> !>(on_hang) };
+    if let Some(on_hang) = ON_HANG.get().filter(|_| now.is_hung(observed, load_factor)) {
         on_hang();
     }
     LAST_CPU_NANOS.store(now.last_cpu_nanos, Ordering::Relaxed);
@@ -409,8 +410,8 @@ mod tests {
     #[test]
     fn an_alarm_on_the_reporting_thread_is_not_progress_of_the_report() {
         const ALARMS: u32 = 1500;
-        start(|| unreachable!("`ON_HANG` is 0"));
-        ON_HANG.store(0, Ordering::Relaxed);
+        start(&((|| unreachable!("`ON_HANG` is empty")) as OnHang));
+        ON_HANG.take();
         // The test calls the handler itself. An alarm of the timer would run it on another thread.
         // SAFETY: an ignored signal calls no handler.
         unsafe { libc::signal(libc::SIGALRM, libc::SIG_IGN) };

@@ -11,16 +11,15 @@
 use super::Mapping;
 use crate::arch::{self, Interrupted};
 use crate::exit_guard;
+use crate::hook::Hook;
 use crate::stack::{PAGE, StackInfo};
+use crate::stderr::Unbuffered;
 use crate::thread::signals::unblock;
-use crate::watchdog;
+use crate::watchdog::{self, OnHang};
 use std::fmt::{self, Write};
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
-
-/// Exit status of the process: Go's status for a fatal error.
-const STATUS: i32 = 2;
 
 /// Number of frames shown at each end of a long trace, as in Go.
 const FRAMES_AT_EACH_END: usize = 50;
@@ -37,7 +36,7 @@ static REPORTER: AtomicI32 = AtomicI32::new(0);
 /// A function that writes the name of a stack's owner, such as `goroutine 7 (worker)`.
 pub type OwnerName = fn(owner: u64, to: &mut dyn Write) -> fmt::Result;
 
-static OWNER_NAME: AtomicUsize = AtomicUsize::new(0);
+static OWNER_NAME: Hook<OwnerName> = Hook::new();
 
 /// Sets the function that writes the owner's name in overflow reports. It receives the number
 /// passed to [`Stack::set_owner`](crate::Stack::set_owner). The default writes `goroutine N`.
@@ -45,19 +44,14 @@ static OWNER_NAME: AtomicUsize = AtomicUsize::new(0);
 /// # Safety
 /// - **handler**: `name` is called in a signal handler, on any thread. It must be
 ///   async-signal-safe, must not unwind, and must not switch to another context.
-pub unsafe fn set_owner_name(name: OwnerName) {
-    OWNER_NAME.store(name as usize, Ordering::Relaxed);
+pub unsafe fn set_owner_name(name: &'static OwnerName) {
+    OWNER_NAME.set(name);
 }
 
 fn write_owner(owner: u64, to: &mut dyn Write) -> fmt::Result {
-    match OWNER_NAME.load(Ordering::Relaxed) {
-        0 => write!(to, "goroutine {owner}"),
-        name => {
-            // SAFETY: only `set_owner_name` stores a non-zero value here, and it stores functions
-            // of this type.
-            let name = unsafe { std::mem::transmute::<usize, OwnerName>(name) };
-            name(owner, to)
-        }
+    match OWNER_NAME.get() {
+        None => write!(to, "goroutine {owner}"),
+        Some(name) => name(owner, to),
     }
 }
 
@@ -82,7 +76,7 @@ pub(super) fn report_overflow(found: &StackInfo, at: Interrupted) -> ! {
     exit_guard::claim();
     begin_watch();
     let bytes = found.usable.len();
-    let mut to = StandardError;
+    let mut to = Unbuffered;
     let _ = to.write_str("runtime: ");
     let _ = write_owner(found.owner, &mut to);
     let _ = writeln!(
@@ -102,14 +96,7 @@ pub(super) fn report_overflow(found: &StackInfo, at: Interrupted) -> ! {
         // callback — `print` ignores its argument and does not unwind.
         unsafe { arch::call_on_stack(top, print, std::ptr::null_mut()) };
     }
-    end()
-}
-
-/// Exits at once. Exit handlers and destructors do not run: after an overflow they cannot be
-/// trusted.
-fn end() -> ! {
-    // SAFETY: _exit has no precondition.
-    unsafe { libc::_exit(STATUS) }
+    exit_guard::end_process()
 }
 
 /// Gives up on the report if the calling thread is the reporter, since then the report itself has
@@ -138,14 +125,14 @@ extern "C" fn on_fault(_signal: i32) {
 fn give_up() -> ! {
     let shown = PROGRESS.load(Ordering::Relaxed);
     if shown < TRACE_SHOWN {
-        let _ = StandardError
-            .write_str("the functions of the trace cannot be named; the addresses are\n");
+        let _ =
+            Unbuffered.write_str("the functions of the trace cannot be named; the addresses are\n");
         FRAMES.write_addresses();
     }
-    if shown < ALL_SHOWN {
-        call(&DUMP_HOOKS.bare);
+    if let Some(show) = BARE_DUMP.get().filter(|_| shown < ALL_SHOWN) {
+        show();
     }
-    end()
+    exit_guard::end_process()
 }
 
 /// How much of the report has been written: nothing (0), the trace, or all.
@@ -168,7 +155,7 @@ fn begin_watch() {
         unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
         unblock(signal);
     }
-    watchdog::start(give_up);
+    watchdog::start(&(give_up as OnHang));
 }
 
 /// The first and the last frames of a trace of any length. The fields are atomic because the
@@ -237,14 +224,14 @@ impl Frames {
 
     fn write_addresses(&self) {
         let write = |ip: usize| {
-            let _ = writeln!(StandardError, "\t{ip:#x}");
+            let _ = writeln!(Unbuffered, "\t{ip:#x}");
         };
         self.show(write, write_elided);
     }
 }
 
 fn write_elided(count: usize) {
-    let _ = writeln!(StandardError, "...{count} frames elided...");
+    let _ = writeln!(Unbuffered, "...{count} frames elided...");
 }
 
 /// Prints the trace and the other goroutines, and ends the process. Must not return to the signal
@@ -256,28 +243,16 @@ fn write_elided(count: usize) {
 unsafe extern "C" fn print(_: *mut u8) {
     FRAMES.show(print_frame, write_elided);
     PROGRESS.store(TRACE_SHOWN, Ordering::Relaxed);
-    call(&DUMP_HOOKS.whole);
-    PROGRESS.store(ALL_SHOWN, Ordering::Relaxed);
-    end()
-}
-
-/// The functions that [`set_dump_hooks`] sets, stored as addresses; 0 if not set.
-struct DumpHooks {
-    whole: AtomicUsize,
-    bare: AtomicUsize,
-}
-
-static DUMP_HOOKS: DumpHooks = DumpHooks { whole: AtomicUsize::new(0), bare: AtomicUsize::new(0) };
-
-fn call(shows: &AtomicUsize) {
-    let show = shows.load(Ordering::Relaxed);
-    if show != 0 {
-        // SAFETY: only `set_dump_hooks` stores in `DUMP_HOOKS`, and it stores functions of this
-        // type.
-        let show = unsafe { std::mem::transmute::<usize, fn()>(show) };
+    if let Some(show) = WHOLE_DUMP.get() {
         show();
     }
+    PROGRESS.store(ALL_SHOWN, Ordering::Relaxed);
+    exit_guard::end_process()
 }
+
+/// The functions that [`set_dump_hooks`] sets.
+static WHOLE_DUMP: Hook<fn()> = Hook::new();
+static BARE_DUMP: Hook<fn()> = Hook::new();
 
 /// Sets the functions that show the other goroutines after an overflow has been reported, before
 /// the process ends.
@@ -287,9 +262,9 @@ fn call(shows: &AtomicUsize) {
 /// may start a watchdog of its own instead ([`watchdog::start`]).
 ///
 /// `bare` runs in a signal handler, on a signal stack. It must not allocate or take a lock.
-pub fn set_dump_hooks(whole: fn(), bare: fn()) {
-    DUMP_HOOKS.whole.store(whole as usize, Ordering::Relaxed);
-    DUMP_HOOKS.bare.store(bare as usize, Ordering::Relaxed);
+pub fn set_dump_hooks(whole: &'static fn(), bare: &'static fn()) {
+    WHOLE_DUMP.set(whole);
+    BARE_DUMP.set(bare);
 }
 
 fn print_frame(ip: usize) {
@@ -297,31 +272,12 @@ fn print_frame(ip: usize) {
     backtrace::resolve(ip as *mut std::ffi::c_void, |symbol| {
         if let Some(name) = symbol.name() {
             named = true;
-            let _ = writeln!(StandardError, "{name:#}(...)");
+            let _ = writeln!(Unbuffered, "{name:#}(...)");
             let (Some(file), Some(line)) = (symbol.filename(), symbol.lineno()) else { return };
-            let _ = writeln!(StandardError, "\t{}:{line}", file.display());
+            let _ = writeln!(Unbuffered, "\t{}:{line}", file.display());
         }
     });
     if !named {
-        let _ = writeln!(StandardError, "{ip:#x}(...)");
-    }
-}
-
-/// Writes to file descriptor 2 without a lock or a buffer.
-struct StandardError;
-
-impl Write for StandardError {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut rest = text.as_bytes();
-        while !rest.is_empty() {
-            // SAFETY: `rest` is valid for reads over its length.
-            let written = unsafe { libc::write(2, rest.as_ptr().cast(), rest.len()) };
-            match usize::try_from(written) {
-                Ok(written) if written > 0 => rest = &rest[written..],
-                _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-                _ => return Err(fmt::Error),
-            }
-        }
-        Ok(())
+        let _ = writeln!(Unbuffered, "{ip:#x}(...)");
     }
 }

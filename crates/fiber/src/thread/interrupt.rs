@@ -1,12 +1,12 @@
 //! The preemption signal, which interrupts the code that runs on a carrier so that the runtime can
 //! stop it.
 //!
-//! The handler calls the runtime's [`Hook`], on the thread's signal stack and with all signals
-//! blocked except those of faults. The hook can stop the interrupted code in two ways. It can sleep
-//! in the handler, which stops the code together with its thread. Or it can redirect the code
-//! ([`Interruption::redirect`]): when the handler returns, the code continues in another function,
-//! on its own stack, as if it had called that function. From there the goroutine can be switched
-//! away like any other.
+//! The handler calls the runtime's hook ([`OnInterruption`]), on the thread's signal stack and with
+//! all signals blocked except those of faults. The hook can stop the interrupted code in two ways.
+//! It can sleep in the handler, which stops the code together with its thread. Or it can redirect
+//! the code ([`Interruption::redirect`]): when the handler returns, the code continues in another
+//! function, on its own stack, as if it had called that function. From there the goroutine can be
+//! switched away like any other.
 //!
 //! Our signals carry a mark. A SIGURG without the mark is forwarded to the handler that was
 //! installed before ours. The hook is called for it too, because the signal may be ours all the
@@ -21,11 +21,14 @@
 //! `Carrier::interrupt`, and its hook chooses the way.
 
 use crate::arch::{self, Registers};
+use crate::base::elf;
 use crate::carrier::{Carrier, Role, is_attached, role};
 use crate::fatal::{self, Errno};
+use crate::hook::Hook;
 use crate::stack::DEPOT;
 use crate::thread::signals::{PreviousHandler, signals_of, unblock};
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 /// The preemption signal, the same as Go's. It is ignored by default, debuggers pass it through,
@@ -34,9 +37,9 @@ const PREEMPT_SIGNAL: i32 = libc::SIGURG;
 
 /// The runtime's function for interruptions. Called in a signal handler, on the carrier's thread:
 /// it follows the rules for signal handlers and does not unwind.
-pub type Hook = unsafe fn(&Carrier, &mut Interruption);
+pub type OnInterruption = unsafe fn(&Carrier, &mut Interruption);
 
-static HOOK: AtomicUsize = AtomicUsize::new(0);
+static HOOK: Hook<OnInterruption> = Hook::new();
 
 static PREVIOUS_HANDLER: PreviousHandler = PreviousHandler::new();
 
@@ -62,12 +65,15 @@ const MIN_STACK_LEFT_BYTES: usize = 16 << 10;
 /// # Safety
 /// - **then**: the function can be called on the stack of redirected code, with preemption off. It
 ///   returns with preemption on, possibly on another thread.
-pub unsafe fn install(hook: Hook, then: unsafe extern "C" fn()) -> io::Result<()> {
+pub unsafe fn install(
+    hook: &'static OnInterruption,
+    then: unsafe extern "C" fn(),
+) -> io::Result<()> {
     arch::init_async_preempt(then);
     find_text();
     // SAFETY: getpid has no precondition.
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
-    HOOK.store(hook as usize, Ordering::Relaxed);
+    HOOK.set(hook);
     // SAFETY: all-zero is a valid sigaction.
     let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
     ours.sa_sigaction = on_signal as *const () as usize;
@@ -84,32 +90,13 @@ pub unsafe fn install(hook: Hook, then: unsafe extern "C" fn()) -> io::Result<()
 /// Finds the program's text in the first module. A static program contains libc: its text stays
 /// unknown, because nothing separates the program's code from libc's.
 fn find_text() {
-    /// # Safety
-    /// - **callback**: `dl_iterate_phdr` calls this function.
-    unsafe extern "C" fn first(
-        module: *mut libc::dl_phdr_info,
-        _size: usize,
-        _data: *mut libc::c_void,
-    ) -> i32 {
-        // SAFETY: callback — the record is valid.
-        let module = unsafe { &*module };
-        // SAFETY: callback — the record has the address and the number of its headers.
-        let headers =
-            unsafe { std::slice::from_raw_parts(module.dlpi_phdr, module.dlpi_phnum.into()) };
-        let code = |header: &&libc::Elf64_Phdr| {
-            header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0
-        };
-        // A program that needs no dynamic loader contains libc.
-        let is_dynamic = headers.iter().any(|header| header.p_type == libc::PT_INTERP);
-        if let Some(text) = headers.iter().find(code).filter(|_| is_dynamic) {
-            let start = (module.dlpi_addr + text.p_vaddr) as usize;
-            TEXT[0].store(start + TEXT_MARGIN_BYTES, Ordering::Relaxed);
-            TEXT[1].store(start + text.p_memsz as usize - TEXT_MARGIN_BYTES, Ordering::Relaxed);
+    elf::for_each_loaded(|program| {
+        if let Some(text) = program.code().next().filter(|_| program.has_interpreter()) {
+            TEXT[0].store(text.start + TEXT_MARGIN_BYTES, Ordering::Relaxed);
+            TEXT[1].store(text.end - TEXT_MARGIN_BYTES, Ordering::Relaxed);
         }
-        1
-    }
-    // SAFETY: the callback only reads the record.
-    unsafe { libc::dl_iterate_phdr(Some(first), std::ptr::null_mut()) };
+        ControlFlow::Break(())
+    });
 }
 
 /// Bytes at both ends of the text that are left out, because [`arch::is_at_system_call`] reads the
@@ -172,12 +159,7 @@ unsafe fn handle_interruption(context: *mut libc::c_void, is_marked: bool) {
     if is_marked {
         carrier.signal.arrive();
     }
-    let hook = HOOK.load(Ordering::Relaxed);
-    if hook == 0 || !carrier.interruptible.get() {
-        return;
-    }
-    // SAFETY: only `install` stores to `HOOK`.
-    let hook = unsafe { std::mem::transmute::<usize, Hook>(hook) };
+    let Some(hook) = HOOK.get().filter(|_| carrier.interruptible.get()) else { return };
     // SAFETY: context — promised by the caller.
     let at = unsafe { arch::read_interrupted(context) };
     let mut interruption = Interruption { context, pc: at.pc, sp: at.sp };

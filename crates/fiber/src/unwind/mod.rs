@@ -2,14 +2,13 @@
 //! program has, stripped or not. A walk never writes to the stack, and never runs code of the
 //! frames that it finds.
 
-mod elf;
 mod frame_size;
 mod tables;
 mod walker;
 
 use crate::arch::{SAVED_WORDS, SavedContext, registers_of_context};
 
-pub use elf::{build_id_of_notes, function_at};
+pub use crate::base::elf::{build_id_of_notes, function_at};
 pub use walker::{End, Frame, Module, Walker};
 
 /// Calls `each` with the return addresses of a parked context, innermost frame first, until `each`

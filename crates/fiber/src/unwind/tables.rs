@@ -2,12 +2,11 @@
 //! while they are in use. `Tables::now` never waits for the lock of its cache: the holder may be
 //! stopped.
 
-use super::elf::{Exports, Loaded};
+use crate::base::elf::{self, Exports, Loaded};
 use gimli::{
     BaseAddresses, EhFrame, EhFrameHdr, FrameDescriptionEntry, LittleEndian, UnwindSection,
 };
-use std::ffi::CStr;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -63,10 +62,10 @@ impl Tables {
 
     fn read() -> Tables {
         let mut tables = Tables { modules: Vec::new(), loads: (0, 0) };
-        for_each_module(|info| {
-            tables.loads = (info.dlpi_adds, info.dlpi_subs);
-            tables.modules.extend(Module::copy(info));
-            true
+        elf::for_each_loaded(|loaded| {
+            tables.loads = loaded.load_counts();
+            tables.modules.extend(Module::copy(loaded));
+            ControlFlow::Continue(())
         });
         tables.modules.sort_by_key(|module| module.range.start);
         tables
@@ -83,75 +82,35 @@ impl Tables {
 /// Returns how many modules have been loaded and unloaded since the program started.
 fn load_counts() -> (u64, u64) {
     let mut loads = (0, 0);
-    for_each_module(|info| {
-        loads = (info.dlpi_adds, info.dlpi_subs);
-        false
+    elf::for_each_loaded(|loaded| {
+        loads = loaded.load_counts();
+        ControlFlow::Break(())
     });
     loads
-}
-
-/// Calls `each` with each loaded module until `each` returns `false`. No module is unloaded
-/// meanwhile.
-fn for_each_module(mut each: impl FnMut(&libc::dl_phdr_info) -> bool) {
-    type Each<'a> = &'a mut dyn FnMut(&libc::dl_phdr_info) -> bool;
-    /// # Safety
-    /// - **callback**: called by `dl_iterate_phdr`, with an [`Each`].
-    unsafe extern "C" fn call(
-        info: *mut libc::dl_phdr_info,
-        _size: usize,
-        each: *mut libc::c_void,
-    ) -> i32 {
-        // SAFETY: callback — the `Each` below, which lives until `dl_iterate_phdr` returns.
-        let each = unsafe { &mut *each.cast::<Each<'_>>() };
-        // SAFETY: callback — the loader passes a valid record.
-        i32::from(!each(unsafe { &*info }))
-    }
-    let mut each: Each<'_> = &mut each;
-    // SAFETY: callback — `each` is an `Each` that lives until this returns.
-    unsafe { libc::dl_iterate_phdr(Some(call), (&raw mut each).cast()) };
 }
 
 impl Module {
     /// Copies what stack walks need. Returns `None` if the module has no unwind tables, or has them
     /// in an unusual form.
-    fn copy(info: &libc::dl_phdr_info) -> Option<Module> {
-        let base = info.dlpi_addr as usize;
-        // SAFETY: the loader's record has the address and the number of the headers.
-        let headers =
-            unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-        let range = |header: &libc::Elf64_Phdr| {
-            let start = base + header.p_vaddr as usize;
-            start..start + header.p_memsz as usize
-        };
-        let loaded = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
-        let whole = loaded()
-            .map(range)
+    fn copy(loaded: &Loaded<'_>) -> Option<Module> {
+        let range = loaded
+            .segments(libc::PT_LOAD)
             .reduce(|one, other| one.start.min(other.start)..one.end.max(other.end))?;
-        let code = loaded().filter(|header| header.p_flags & libc::PF_X != 0).map(range).collect();
-        let table = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME)?;
-        let table = range(table);
-        // SAFETY: the headers list this segment, and the module stays loaded during this call.
-        let header = unsafe { copy(&table) };
-        let frames = frames_of(&header, table.start)?;
+        let table = loaded.segments(libc::PT_GNU_EH_FRAME).next()?;
+        let header = loaded.bytes(table.clone())?;
+        let frames = frames_of(header, table.start)?;
         // No header records where the section ends: `length` searches its segment for the last
         // entry.
-        let segment = loaded().map(range).find(|segment| segment.contains(&frames))?;
-        // SAFETY: as above.
-        let size = unsafe { length(frames..segment.end) };
-        // SAFETY: as above.
-        let section = unsafe { copy(&(frames..frames + size)) };
-        // SAFETY: as above.
-        let loaded = unsafe { Loaded::new(base, headers) };
-        // SAFETY: the loader's record has a C string.
-        let path = unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned();
+        let segment = loaded.bytes_from(frames)?;
+        let section = segment.get(..length(segment))?;
         Some(Module {
-            path: path.into(),
-            range: whole,
-            base,
-            code,
-            header: (table.start, header),
-            frames: (frames, section),
-            id: loaded.id().unwrap_or_default().to_vec(),
+            path: loaded.path().to_string_lossy().into_owned().into(),
+            range,
+            base: loaded.base(),
+            code: loaded.code().collect(),
+            header: (table.start, header.to_vec()),
+            frames: (frames, section.to_vec()),
+            id: loaded.build_id().unwrap_or_default().to_vec(),
             exports: loaded.exports().unwrap_or_default(),
         })
     }
@@ -190,30 +149,17 @@ fn frames_of(header: &[u8], at: usize) -> Option<usize> {
     header.eh_frame_ptr().direct().ok().map(|at| at as usize)
 }
 
-/// Returns the length of the section `.eh_frame` at the start of `range`, up to its last entry,
+/// Returns the length of the section `.eh_frame` at the start of `segment`, up to its last entry,
 /// which is empty.
-///
-/// # Safety
-/// - **mapped**: `range` is readable.
-unsafe fn length(range: Range<usize>) -> usize {
-    let mut at = range.start;
-    while at + 4 <= range.end {
-        // SAFETY: mapped — promised by the caller.
-        let length = unsafe { (at as *const u32).read_unaligned() } as usize;
+fn length(segment: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(bytes) = segment.get(at..).and_then(<[u8]>::first_chunk) {
+        let length = u32::from_le_bytes(*bytes) as usize;
         at += 4;
         if length == 0 {
             break;
         }
         at += length;
     }
-    at.min(range.end) - range.start
-}
-
-/// Copies the memory in `range`.
-///
-/// # Safety
-/// - **mapped**: `range` is readable.
-unsafe fn copy(range: &Range<usize>) -> Vec<u8> {
-    // SAFETY: mapped — promised by the caller.
-    unsafe { std::slice::from_raw_parts(range.start as *const u8, range.len()) }.to_vec()
+    at.min(segment.len())
 }

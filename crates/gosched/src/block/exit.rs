@@ -4,6 +4,7 @@
 use crate::gmp::current;
 use crate::sched;
 use crate::sys::fatal::warning;
+use gosched_fiber::exit_guard;
 use gosched_fiber::fatal::Stderr;
 use std::any::Any;
 use std::fmt::Write;
@@ -72,8 +73,7 @@ fn fatal_panic() -> ! {
     let _ = writeln!(out, "fatal error: goroutine {id} panicked, and the panic policy is `Abort`");
     out.flush();
     sched::report(sched::ExitReason::Panic);
-    // SAFETY: ends the process immediately, without exit handlers, as Go's runtime does.
-    unsafe { libc::_exit(2) }
+    exit_guard::end_process()
 }
 
 /// The panic payload with which [`goexit`] unwinds a goroutine.

@@ -13,6 +13,7 @@ pub(crate) mod goroutine;
 #[macro_use]
 pub mod io;
 pub(crate) mod limit;
+pub(crate) mod linked_list;
 pub mod net;
 pub mod process;
 pub(crate) mod select;

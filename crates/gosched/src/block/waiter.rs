@@ -28,6 +28,7 @@
 //!
 //! This module never takes a lock, and never makes a G ready: its callers do both.
 
+use super::linked_list::{Entry, LinkedList, Links};
 use crate::gmp::g::G;
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::cell::Cell;
@@ -134,9 +135,7 @@ impl Wakeup {
 /// Go: sudog.
 #[derive(Debug)]
 pub struct Waiter {
-    next: Cell<*const Waiter>,
-    before: Cell<*const Waiter>,
-    queued: Cell<bool>,
+    links: Links<Waiter>,
     wakeup: *const Wakeup,
     /// The number of this waiter among those of its wakeup.
     arm: usize,
@@ -149,6 +148,13 @@ pub struct Waiter {
     holders: Cell<*const ()>,
 }
 
+// SAFETY: same — always this field, and only the queue's list accesses it.
+unsafe impl Entry for Waiter {
+    fn links(&self) -> &Links<Waiter> {
+        &self.links
+    }
+}
+
 impl Waiter {
     /// The offset of `holders` in a waiter.
     pub(crate) const HOLDERS_OFFSET: usize = offset_of!(Waiter, holders);
@@ -156,9 +162,7 @@ impl Waiter {
     /// Creates waiter number `arm` of `wakeup`. The waiter must not outlive the wakeup.
     pub(crate) fn new(wakeup: &Wakeup, arm: usize, slot: *mut ()) -> Waiter {
         Waiter {
-            next: Cell::new(ptr::null()),
-            before: Cell::new(ptr::null()),
-            queued: Cell::new(false),
+            links: Links::new(),
             wakeup,
             arm,
             slot: Cell::new(slot),
@@ -226,13 +230,7 @@ impl Taken {
 /// A queue of waiters, first in, first out. Protected by a lock of its owner.
 /// Go: waitq.
 #[derive(Debug)]
-pub(crate) struct WaitQueue {
-    first: *const Waiter,
-    last: *const Waiter,
-}
-
-// SAFETY: the waiters are accessed only under the queue's lock.
-unsafe impl Send for WaitQueue {}
+pub(crate) struct WaitQueue(LinkedList<Waiter>);
 
 impl Default for WaitQueue {
     fn default() -> WaitQueue {
@@ -242,12 +240,12 @@ impl Default for WaitQueue {
 
 impl WaitQueue {
     pub(crate) const fn new() -> WaitQueue {
-        WaitQueue { first: ptr::null(), last: ptr::null() }
+        WaitQueue(LinkedList::new())
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_null()
+        self.0.is_empty()
     }
 
     /// Appends a waiter, which must stay in place until it is removed.
@@ -259,15 +257,8 @@ impl WaitQueue {
     ///   that removed it has made its owner ready.
     #[inline]
     pub(crate) unsafe fn push(&mut self, waiter: &Waiter) {
-        waiter.next.set(ptr::null());
-        waiter.before.set(self.last);
-        waiter.queued.set(true);
-        // SAFETY: frame — the waiters in the queue are alive.
-        match unsafe { self.last.as_ref() } {
-            Some(last) => last.next.set(waiter),
-            None => self.first = waiter,
-        }
-        self.last = waiter;
+        // SAFETY: alive — frame.
+        unsafe { self.0.push_back(waiter) };
     }
 
     /// Like [`WaitQueue::push`], but at the front of the queue.
@@ -275,35 +266,15 @@ impl WaitQueue {
     /// # Safety
     /// - **frame**: as for [`WaitQueue::push`].
     pub(crate) unsafe fn push_front(&mut self, waiter: &Waiter) {
-        waiter.before.set(ptr::null());
-        waiter.next.set(self.first);
-        waiter.queued.set(true);
-        // SAFETY: frame — the waiters in the queue are alive.
-        match unsafe { self.first.as_ref() } {
-            Some(first) => first.before.set(waiter),
-            None => self.last = waiter,
-        }
-        self.first = waiter;
+        // SAFETY: alive — frame.
+        unsafe { self.0.push_front(waiter) };
     }
 
     /// Removes a waiter, if it is in the queue.
     /// Go: waitq.dequeueSudoG.
     #[inline]
     pub(crate) fn remove(&mut self, waiter: &Waiter) {
-        if !waiter.queued.replace(false) {
-            return;
-        }
-        let (before, next) = (waiter.before.get(), waiter.next.get());
-        // SAFETY: frame — the waiters in the queue are alive.
-        match unsafe { before.as_ref() } {
-            Some(before) => before.next.set(next),
-            None => self.first = next,
-        }
-        // SAFETY: frame — as above.
-        match unsafe { next.as_ref() } {
-            Some(next) => next.before.set(before),
-            None => self.last = before,
-        }
+        self.0.remove(waiter);
     }
 
     /// Removes waiters from the front until it finds one whose wakeup has not fired, and fires that
@@ -325,8 +296,8 @@ impl WaitQueue {
     #[inline]
     pub(crate) fn fire_first(&mut self) -> Option<Taken> {
         // SAFETY: frame — the waiters in the queue are alive.
-        let waiter = unsafe { self.first.as_ref() }?;
-        self.remove(waiter);
+        let waiter = unsafe { self.0.first().as_ref() }?;
+        self.0.remove(waiter);
         match waiter.wakeup().fire(waiter.arm) {
             Fired::TooLate => None,
             Fired::Ready(g) => Some(Taken { waiter, g: Some(g) }),
@@ -337,6 +308,6 @@ impl WaitQueue {
     /// Returns the slot of the first waiter, where it stores the address of its ticket.
     pub(crate) fn first_ticket(&self) -> Option<*mut ()> {
         // SAFETY: frame — the waiters in the queue are alive.
-        unsafe { self.first.as_ref() }.map(|waiter| waiter.slot.get())
+        unsafe { self.0.first().as_ref() }.map(|waiter| waiter.slot.get())
     }
 }

@@ -6,6 +6,7 @@
 
 use super::current;
 use super::frame::{Frame, Registers, SavedContext};
+use super::list::Linked;
 use super::reason::WaitReason;
 use super::short_name::ShortName;
 use super::state::{GState, StateVersion, StateWord};
@@ -36,7 +37,7 @@ pub(crate) struct G {
     /// Go: g.sched.
     pub(crate) saved: OwnerCell<SavedContext>,
     /// Next G in the list that contains this G. Written by the owner of that list.
-    pub(crate) link: AtomicPtr<G>,
+    link: AtomicPtr<G>,
     /// The M that alone may run this G, or null if any M may.
     /// Go: g.lockedm.
     pub(crate) pinned: AtomicPtr<()>,
@@ -122,6 +123,14 @@ pub(crate) struct GInit {
     pub(crate) site: &'static Location<'static>,
     pub(crate) task: *mut Task,
     pub(crate) details: Option<Arc<Details>>,
+}
+
+// SAFETY: same — always this field, and only lists write it.
+unsafe impl Linked for G {
+    #[inline]
+    fn link(&self) -> &AtomicPtr<G> {
+        &self.link
+    }
 }
 
 impl G {

@@ -1,22 +1,35 @@
-//! A list of Gs, linked through a field of each G: adding a G needs no memory.
+//! Lists of Gs, Ms and Ps, linked through a field of each item: adding an item needs no memory. A
+//! list never frees an item: Gs, Ms and Ps exist as long as the process.
 
 use super::g::G;
 use std::ptr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A first-in, first-out list of Gs that also accepts Gs at the front. A G is in at most one list.
-/// Go: gQueue.
+/// An item that can be in one list at a time. Items are never freed.
+///
+/// # Safety
+/// *Same*: `link` always returns the same field, and only the list writes that field.
+pub(crate) unsafe trait Linked: Sized + 'static {
+    fn link(&self) -> &AtomicPtr<Self>;
+}
+
+/// A list that accepts items at both ends and returns them from the front (see the top of this
+/// file).
+/// Go: gQueue, gList.
 #[derive(Debug)]
-pub(crate) struct GList {
-    head: Option<&'static G>,
-    tail: Option<&'static G>,
+pub(crate) struct List<T: Linked> {
+    head: Option<&'static T>,
+    tail: Option<&'static T>,
     len: usize,
 }
 
-impl GList {
+/// A list of Gs.
+pub(crate) type GList = List<G>;
+
+impl<T: Linked> List<T> {
     #[inline]
-    pub(crate) const fn new() -> GList {
-        GList { head: None, tail: None, len: 0 }
+    pub(crate) const fn new() -> List<T> {
+        List { head: None, tail: None, len: 0 }
     }
 
     #[inline]
@@ -30,68 +43,90 @@ impl GList {
     }
 
     #[inline]
-    pub(crate) fn push_back(&mut self, g: &'static G) {
-        g.link.store(ptr::null_mut(), Ordering::Relaxed);
+    pub(crate) fn push_back(&mut self, item: &'static T) {
+        set_next(item, None);
         match self.tail {
-            Some(tail) => tail.link.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed),
-            None => self.head = Some(g),
+            Some(tail) => set_next(tail, Some(item)),
+            None => self.head = Some(item),
         }
-        self.tail = Some(g);
+        self.tail = Some(item);
         self.len += 1;
     }
 
     #[inline]
-    pub(crate) fn push_front(&mut self, g: &'static G) {
-        let head = self.head.map_or(ptr::null(), ptr::from_ref);
-        g.link.store(head.cast_mut(), Ordering::Relaxed);
+    pub(crate) fn push_front(&mut self, item: &'static T) {
+        set_next(item, self.head);
         if self.tail.is_none() {
-            self.tail = Some(g);
+            self.tail = Some(item);
         }
-        self.head = Some(g);
+        self.head = Some(item);
         self.len += 1;
     }
 
     #[inline]
-    pub(crate) fn pop_front(&mut self) -> Option<&'static G> {
-        let g = self.head?;
-        // SAFETY: the link is null or points to a G; Gs are never freed.
-        self.head = unsafe { g.link.load(Ordering::Relaxed).as_ref() };
+    pub(crate) fn pop_front(&mut self) -> Option<&'static T> {
+        let item = self.head?;
+        self.head = next(item);
         if self.head.is_none() {
             self.tail = None;
         }
         self.len -= 1;
-        Some(g)
+        Some(item)
     }
 
-    /// Returns the first G without removing it.
+    /// Returns the first item without removing it.
     #[inline]
-    pub(crate) fn front(&self) -> Option<&'static G> {
+    pub(crate) fn front(&self) -> Option<&'static T> {
         self.head
     }
 
-    /// Removes the first G for which `wanted` returns true. The other Gs keep their order.
-    pub(crate) fn take_where(&mut self, wanted: impl Fn(&'static G) -> bool) -> Option<&'static G> {
-        let mut passed = GList::new();
+    /// Returns the items, the first one first.
+    #[inline]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static T> {
+        std::iter::successors(self.head, |item| next(*item))
+    }
+
+    /// Removes the first item for which `is_wanted` returns true. The other items keep their order.
+    pub(crate) fn take_where(
+        &mut self,
+        is_wanted: impl Fn(&'static T) -> bool,
+    ) -> Option<&'static T> {
+        let mut passed = List::new();
         let mut found = None;
         while found.is_none()
-            && let Some(g) = self.pop_front()
+            && let Some(item) = self.pop_front()
         {
-            if wanted(g) { found = Some(g) } else { passed.push_back(g) }
+            if is_wanted(item) { found = Some(item) } else { passed.push_back(item) }
         }
         self.prepend(passed);
         found
     }
 
-    /// Inserts all Gs of `other` before the Gs of this list.
+    /// Removes `item`. Returns false if it is not in the list.
+    pub(crate) fn remove(&mut self, item: &'static T) -> bool {
+        self.take_where(|other| ptr::eq(other, item)).is_some()
+    }
+
+    /// Inserts all items of `other` before the items of this list.
     #[inline]
-    pub(crate) fn prepend(&mut self, mut other: GList) {
+    pub(crate) fn prepend(&mut self, other: List<T>) {
         let Some(last) = other.tail else { return };
-        let head = self.head.map_or(ptr::null(), ptr::from_ref);
-        last.link.store(head.cast_mut(), Ordering::Relaxed);
+        set_next(last, self.head);
         self.head = other.head;
         self.tail = self.tail.or(other.tail);
-        self.len += std::mem::take(&mut other.len);
+        self.len += other.len;
     }
+}
+
+#[inline]
+fn next<T: Linked>(item: &T) -> Option<&'static T> {
+    // SAFETY: same — the link is null or points to an item that was pushed; items are never freed.
+    unsafe { item.link().load(Ordering::Relaxed).as_ref() }
+}
+
+#[inline]
+fn set_next<T: Linked>(item: &T, next: Option<&'static T>) {
+    item.link().store(next.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -122,8 +157,11 @@ mod tests {
         for out in 0..=4 {
             let mut list = GList::new();
             gs.iter().for_each(|g| list.push_back(g));
-            let found = list.take_where(|g| gs.iter().position(|o| ptr::eq(*o, g)) == Some(out));
-            assert_eq!(found.is_some(), out < 4);
+            let other = some(1)[0];
+            let item = gs.get(out).copied().unwrap_or(other);
+            assert_eq!(list.remove(item), out < 4);
+            assert!(!list.remove(item));
+            assert_eq!(list.iter().count(), list.len());
             let rest: Vec<_> = gs.iter().enumerate().filter(|(i, _)| *i != out).collect();
             assert_eq!(
                 drain(&mut list),

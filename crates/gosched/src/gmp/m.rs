@@ -5,7 +5,7 @@
 
 use super::current;
 use super::g::G;
-use super::intrusive_stack::Linked;
+use super::list::Linked;
 use super::p::{P, PStatus};
 use crate::protocol::hand_over::{NextP, hand_over};
 use crate::protocol::note::Note;
@@ -329,7 +329,7 @@ impl M {
 /// A bit of [`Carrier::slow_path_flags`]: the M is locked to a goroutine.
 const LOCKED: u32 = 2;
 
-// SAFETY: same — always this field, and only stacks write it.
+// SAFETY: same — always this field, and only lists write it.
 unsafe impl Linked for M {
     fn link(&self) -> &AtomicPtr<M> {
         &self.link

@@ -20,7 +20,6 @@ pub(crate) mod frame;
 #[cfg(ported)]
 pub(crate) mod global_queue;
 #[cfg(ported)]
-pub(crate) mod intrusive_stack;
 #[cfg(ported)]
 pub(crate) mod m;
 #[cfg(ported)]

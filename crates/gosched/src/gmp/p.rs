@@ -9,8 +9,7 @@
 //! - [`PStatus::Dead`]: no thread. The number of Ps is lower than it was.
 
 use super::g::G;
-use super::intrusive_stack::Linked;
-use super::list::GList;
+use super::list::{GList, Linked};
 use super::m::M;
 use super::timer::TimerHeap;
 use crate::protocol::hand_over::Flight;
@@ -263,7 +262,7 @@ impl Count {
     }
 }
 
-// SAFETY: same — always this field, and only stacks write it.
+// SAFETY: same — always this field, and only lists write it.
 unsafe impl Linked for P {
     fn link(&self) -> &AtomicPtr<P> {
         &self.link

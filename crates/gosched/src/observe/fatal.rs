@@ -9,9 +9,9 @@ use super::text;
 use super::threads;
 use crate::sched::inspector::{Inspector, InterruptPolicy};
 use crate::sched::{self, ExitReason};
-use gosched_fiber::exit_guard;
 use gosched_fiber::fatal::Stderr as RawStderr;
-use gosched_fiber::watchdog::{self, REPORT_CPU_BUDGET};
+use gosched_fiber::watchdog::{self, OnHang, REPORT_CPU_BUDGET};
+use gosched_fiber::{exit_guard, stderr};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
@@ -29,9 +29,7 @@ impl Write for Stderr {
         if self.is_watched {
             watchdog::pause();
         }
-        // SAFETY: `bytes` has as many bytes as its length.
-        let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
-        let written = usize::try_from(written).map_err(|_| io::Error::last_os_error());
+        let written = stderr::write_once(bytes);
         if self.is_watched {
             watchdog::restart(REPORT_CPU_BUDGET);
         }
@@ -45,7 +43,7 @@ impl Write for Stderr {
 
 /// Writes the bytes to standard error, without a buffer.
 pub(super) fn write_to_stderr(bytes: &[u8]) {
-    let _ = Stderr { is_watched: false }.write_all(bytes);
+    stderr::write(bytes);
 }
 
 /// Like [`write_to_stderr`], while the watchdog runs.
@@ -57,12 +55,12 @@ pub(super) fn write_watched(bytes: &[u8]) {
 /// report needs (the allocator's, the loader's) may be held forever. Before it ends the process,
 /// the watchdog lists all goroutines without their frames, which needs no lock and no memory.
 pub(super) fn arm_watchdog() {
-    watchdog::start(give_up_report);
+    watchdog::start(&(give_up_report as OnHang));
 }
 
 /// Like [`arm_watchdog`], for a signal handler that asks another thread to report.
 pub(super) fn arm_watchdog_without_reporter() {
-    watchdog::start_without_reporter(give_up_report);
+    watchdog::start_without_reporter(&(give_up_report as OnHang));
 }
 
 /// Ends a report that hangs, and the process.
@@ -75,8 +73,7 @@ fn give_up_report() -> ! {
     );
     out.flush();
     sched::list_goroutines();
-    // SAFETY: `_exit` has no precondition.
-    unsafe { libc::_exit(2) }
+    exit_guard::end_process()
 }
 
 /// Prints all goroutines. The program may continue.
@@ -179,9 +176,9 @@ pub(super) fn abort_if_level_is_crash() {
 /// Registers the functions by which the scheduler reports goroutines when the process must end.
 /// Called before the program's `main`.
 pub(crate) fn prepare() {
-    sched::set_report(report);
-    sched::set_show(show);
-    sched::set_overflow_report(|| report(ExitReason::Overflow));
+    sched::set_report(&(report as fn(ExitReason)));
+    sched::set_show(&(show as fn(&[u64])));
+    sched::set_overflow_report(&((|| report(ExitReason::Overflow)) as fn()));
     exit_guard::install();
     quit::note_inherited();
     // Read now, because a goroutine may hold the lock of the environment when a report begins.

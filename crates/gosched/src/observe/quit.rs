@@ -105,7 +105,7 @@ unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *
     for (kept, value) in REGISTERS.iter().zip(registers) {
         kept.store(value, Ordering::Relaxed);
     }
-    if !sched::call_on_thread_maker(start) {
+    if !sched::call_on_thread_maker(&(start as fn())) {
         // There is no thread maker: the signal gets its default action.
         // SAFETY: the default action calls no handler.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -141,6 +141,5 @@ fn show() {
     fatal::write_watched(format!("{last}\n").as_bytes());
     fatal::print_deadlocks();
     fatal::abort_if_level_is_crash();
-    // SAFETY: `_exit` has no precondition.
-    unsafe { libc::_exit(2) }
+    exit_guard::end_process()
 }

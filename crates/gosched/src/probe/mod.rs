@@ -20,30 +20,27 @@ pub(crate) use off::ENABLED;
 #[cfg(not(gosched_no_probes))]
 pub(crate) use on::ENABLED;
 
-use std::sync::atomic::{AtomicPtr, Ordering};
+use gosched_fiber::hook::Hook;
 
 /// The function that is called at each point.
 pub(crate) type Listener = fn();
 
-static LISTENER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+static LISTENER: Hook<Listener> = Hook::new();
 
 /// Installs the listener for the rest of the process.
-pub(crate) fn set_listener(listener: Listener) {
-    LISTENER.store(listener as *mut (), Ordering::Relaxed);
+pub(crate) fn set_listener(listener: &'static Listener) {
+    LISTENER.set(listener);
 }
 
 /// Calls the listener, if there is one.
 #[inline(always)]
 pub(crate) fn point() {
-    let listener = LISTENER.load(Ordering::Relaxed);
-    if ENABLED && !listener.is_null() {
+    if let Some(listener) = LISTENER.get().filter(|_| ENABLED) {
         call_listener(listener);
     }
 }
 
 #[cold]
-fn call_listener(listener: *mut ()) {
-    // SAFETY: `set_listener` stored a function of this type.
-    let listener = unsafe { std::mem::transmute::<*mut (), Listener>(listener) };
+fn call_listener(listener: &Listener) {
     listener();
 }

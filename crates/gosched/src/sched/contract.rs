@@ -138,7 +138,7 @@ pub(crate) trait Scheduler {
     fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> io::Result<()>;
 
     /// See [`call_on_thread_maker`](crate::sched::call_on_thread_maker).
-    fn call_on_thread_maker(f: fn()) -> bool;
+    fn call_on_thread_maker(f: &'static fn()) -> bool;
 
     /// Makes sure that an M polls, after the caller has counted itself as a waiter.
     fn ensure_poller();
@@ -163,5 +163,5 @@ pub(crate) trait Scheduler {
     fn list_goroutines();
 
     /// Sets the function that prints the other goroutines after a stack overflow.
-    fn set_overflow_report(report: fn());
+    fn set_overflow_report(report: &'static fn());
 }

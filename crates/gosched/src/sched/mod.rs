@@ -320,7 +320,7 @@ pub(crate) fn no_preempt<R>(f: impl FnOnce() -> R) -> R {
 
 /// Requests that the thread maker call `f`. May be called in a signal handler. Returns false if
 /// there is no thread maker.
-pub(crate) fn call_on_thread_maker(f: fn()) -> bool {
+pub(crate) fn call_on_thread_maker(f: &'static fn()) -> bool {
     state::backend::chosen() == Some(Backend::MultiThread) && MultiThread::call_on_thread_maker(f)
 }
 
@@ -413,6 +413,6 @@ pub(crate) fn list_goroutines() {
 }
 
 /// Sets the function that prints the other goroutines after a stack overflow.
-pub(crate) fn set_overflow_report(report: fn()) {
+pub(crate) fn set_overflow_report(report: &'static fn()) {
     MultiThread::set_overflow_report(report);
 }

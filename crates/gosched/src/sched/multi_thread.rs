@@ -247,7 +247,7 @@ impl Scheduler for MultiThread {
         Ok(())
     }
 
-    fn call_on_thread_maker(f: fn()) -> bool {
+    fn call_on_thread_maker(f: &'static fn()) -> bool {
         thread_requests::call_on_thread_maker(f)
     }
 
@@ -279,8 +279,8 @@ impl Scheduler for MultiThread {
         dump::print_goroutines();
     }
 
-    fn set_overflow_report(report: fn()) {
-        fault::set_dump_hooks(report, dump::print_goroutines);
+    fn set_overflow_report(report: &'static fn()) {
+        fault::set_dump_hooks(report, &(dump::print_goroutines as fn()));
     }
 }
 

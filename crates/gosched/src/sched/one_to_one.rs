@@ -152,7 +152,7 @@ impl Scheduler for Threads {
         Ok(())
     }
 
-    fn call_on_thread_maker(_f: fn()) -> bool {
+    fn call_on_thread_maker(_f: &'static fn()) -> bool {
         false
     }
 
@@ -176,7 +176,7 @@ impl Scheduler for Threads {
 
     fn list_goroutines() {}
 
-    fn set_overflow_report(_report: fn()) {}
+    fn set_overflow_report(_report: &'static fn()) {}
 }
 
 /// Runs a goroutine on the calling thread until it ends.

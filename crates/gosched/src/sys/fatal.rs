@@ -3,7 +3,7 @@
 //! whose lock a stopped goroutine may hold.
 
 #[cfg(ported)]
-pub(crate) use gosched_fiber::fatal::{Stderr, set_dump};
+pub(crate) use gosched_fiber::fatal::{Dump, Stderr, set_dump};
 
 /// Ends the process with a message, `fatal!("…", …)`: see [`gosched_fiber::fatal::throw`].
 macro_rules! fatal {

@@ -13,7 +13,8 @@ use super::GLOBAL_LOCALE;
 use super::control_block::{DynamicVector, Layout};
 use super::symbols::{self, LIBC_IS_A_MODULE, SecondLibc, Symbols};
 use crate::arch;
-use std::ffi::{CStr, c_int};
+use crate::base::elf::{self, Loaded};
+use std::ops::ControlFlow;
 
 /// The static thread-locals of one module.
 #[derive(Clone, Debug)]
@@ -38,8 +39,10 @@ impl Modules {
     /// Scans all loaded modules. Returns `None` if there is no memory for the scan.
     pub(super) fn scan(symbols: &Symbols, layout: &Layout) -> Option<Modules> {
         let mut scan = Scan { symbols, found: Vec::new(), rseq_readers: !LIBC_IS_A_MODULE };
-        // SAFETY: calls `module` with each module, and uses `scan` only until it returns.
-        unsafe { libc::dl_iterate_phdr(Some(module), (&raw mut scan).cast()) };
+        elf::for_each_loaded(|loaded| {
+            scan.add(loaded);
+            ControlFlow::Continue(())
+        });
         let scratch = Scratch::new(symbols, layout)?;
         Some(Modules { modules: scratch.read(&scan.found), rseq_readers: scan.rseq_readers })
     }
@@ -264,89 +267,30 @@ struct Scan<'a> {
     rseq_readers: bool,
 }
 
-const DT_STRTAB: u64 = 5;
-const DT_STRSZ: u64 = 10;
+impl Scan<'_> {
+    fn add(&mut self, loaded: &Loaded<'_>) {
+        let name = loaded.path();
+        let holds = |at: usize| loaded.segments(libc::PT_LOAD).any(|part| part.contains(&at));
+        let libc = symbols::is_libc(self.symbols, name, holds);
+        if !libc {
+            // librseq looks `__rseq_offset` up by name at run time, so its string table need not
+            // contain the name.
+            let is_librseq = name.to_bytes().windows(7).any(|part| part == b"librseq");
+            self.rseq_readers |= is_librseq || refers_to_rseq(loaded);
+        }
+        if let Some((id, len)) = loaded.thread_locals() {
+            self.found.push(TlsModule { id, len, libc });
+        }
+    }
+}
 
-/// # Safety
-/// - **callback**: called by dl_iterate_phdr, with a [`Scan`].
-unsafe extern "C" fn module(
-    info: *mut libc::dl_phdr_info,
-    size: usize,
-    scan: *mut libc::c_void,
-) -> c_int {
-    // SAFETY: callback — the `Scan` of `Modules::scan`.
-    let scan = unsafe { &mut *scan.cast::<Scan<'_>>() };
-    // SAFETY: callback — the loader passes a valid record.
-    let info = unsafe { &*info };
-    let has_tls_fields = size >= size_of::<libc::dl_phdr_info>();
-    // SAFETY: callback — the program headers live as long as the module is loaded.
-    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-    let address = |header: &libc::Elf64_Phdr| (info.dlpi_addr + header.p_vaddr) as usize;
-    let holds = |wanted: usize| {
-        headers.iter().any(|header| {
-            let start = address(header);
-            header.p_type == libc::PT_LOAD
-                && (start..start + header.p_memsz as usize).contains(&wanted)
-        })
+/// Returns whether the module refers to the restartable-sequence area.
+fn refers_to_rseq(loaded: &Loaded<'_>) -> bool {
+    const NAME: &[u8] = b"\0__rseq_offset\0";
+    let names = loaded.names().unwrap_or_default();
+    // SAFETY: both slices are readable.
+    let found = unsafe {
+        libc::memmem(names.as_ptr().cast(), names.len(), NAME.as_ptr().cast(), NAME.len())
     };
-    // SAFETY: callback — the record's name is a C string.
-    let name = unsafe { CStr::from_ptr(info.dlpi_name) };
-    let libc = symbols::is_libc(scan.symbols, name, holds);
-    let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC);
-    if let Some(dynamic) = dynamic.filter(|_| !libc) {
-        // SAFETY: section — from the program header of a loaded module.
-        let strings = unsafe { Strings::of(address(dynamic), info.dlpi_addr) };
-        // librseq looks `__rseq_offset` up by name at run time, so its string table need not
-        // contain the name.
-        let named = name.to_bytes().windows(7).any(|part| part == b"librseq");
-        scan.rseq_readers |= named || strings.refers_to_rseq();
-    }
-    let tls = headers.iter().find(|header| header.p_type == libc::PT_TLS);
-    if let Some(tls) = tls.filter(|_| has_tls_fields && info.dlpi_tls_modid != 0) {
-        scan.found.push(TlsModule { id: info.dlpi_tls_modid, len: tls.p_memsz as usize, libc });
-    }
-    0
-}
-
-/// The string table of a module, which contains the names that the module refers to.
-#[derive(Debug)]
-struct Strings {
-    at: usize,
-    len: usize,
-}
-
-impl Strings {
-    /// # Safety
-    /// - **section**: `at` is the dynamic section of a loaded module, and `base` is the module's
-    ///   load address.
-    unsafe fn of(at: usize, base: u64) -> Strings {
-        let mut found = Strings { at: 0, len: 0 };
-        let mut entry = at as *const [u64; 2];
-        loop {
-            // SAFETY: section — promised by the caller; the loop ends at the null entry.
-            let [tag, value] = unsafe { *entry };
-            match tag {
-                0 => return found,
-                // ld.so relocates the value to an address, unless the section is read-only.
-                DT_STRTAB if value < base => found.at = (base + value) as usize,
-                DT_STRTAB => found.at = value as usize,
-                DT_STRSZ => found.len = value as usize,
-                _ => {}
-            }
-            // SAFETY: section — the null entry has not been reached.
-            entry = unsafe { entry.add(1) };
-        }
-    }
-
-    /// Returns whether the module refers to the restartable-sequence area.
-    fn refers_to_rseq(&self) -> bool {
-        const NAME: &[u8] = b"\0__rseq_offset\0";
-        if self.at == 0 || self.len < NAME.len() {
-            return false;
-        }
-        let strings = self.at as *const libc::c_void;
-        // SAFETY: the string table is readable as long as the module is loaded.
-        let name = unsafe { libc::memmem(strings, self.len, NAME.as_ptr().cast(), NAME.len()) };
-        !name.is_null()
-    }
+    !found.is_null()
 }

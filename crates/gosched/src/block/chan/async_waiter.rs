@@ -16,13 +16,13 @@
 
 use super::core::{Chan, State};
 use crate::block::exit;
+use crate::block::linked_list::{Entry, LinkedList, Links};
 use crate::block::sync::Mutex;
 use crate::gmp::g::G;
 use crate::gmp::task::{Task, TaskKind};
 use crate::sched::{self, SpawnRequest};
 use std::cell::Cell;
 use std::panic::Location;
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -32,8 +32,7 @@ use std::task::Waker;
 #[repr(C)]
 pub(crate) struct AsyncWaiter {
     task: Task,
-    next: Cell<*const AsyncWaiter>,
-    before: Cell<*const AsyncWaiter>,
+    links: Links<AsyncWaiter>,
     /// The prepared goroutine that calls the waker. `Some` while the waiter is queued.
     messenger: Cell<Option<&'static G>>,
     waker: Mutex<Waker>,
@@ -44,12 +43,18 @@ unsafe impl Send for AsyncWaiter {}
 // SAFETY: as above.
 unsafe impl Sync for AsyncWaiter {}
 
+// SAFETY: same — always this field, and only the channel's list accesses it.
+unsafe impl Entry for AsyncWaiter {
+    fn links(&self) -> &Links<AsyncWaiter> {
+        &self.links
+    }
+}
+
 impl AsyncWaiter {
     pub(crate) fn new(waker: &Waker) -> Arc<AsyncWaiter> {
         Arc::new(AsyncWaiter {
             task: Task { kind: &KIND },
-            next: Cell::new(ptr::null()),
-            before: Cell::new(ptr::null()),
+            links: Links::new(),
             messenger: Cell::new(None),
             waker: Mutex::new(waker.clone()),
         })
@@ -117,17 +122,11 @@ unsafe fn complete(_task: *mut Task) {}
 
 /// The queue of a channel's async waiters, first in, first out. Protected by the channel's lock.
 #[derive(Debug)]
-pub(super) struct AsyncWaiters {
-    first: *const AsyncWaiter,
-    last: *const AsyncWaiter,
-}
-
-// SAFETY: the waiters are accessed only under the channel's lock.
-unsafe impl Send for AsyncWaiters {}
+pub(super) struct AsyncWaiters(LinkedList<AsyncWaiter>);
 
 impl AsyncWaiters {
     pub(super) const fn new() -> AsyncWaiters {
-        AsyncWaiters { first: ptr::null(), last: ptr::null() }
+        AsyncWaiters(LinkedList::new())
     }
 
     /// Appends a waiter.
@@ -136,35 +135,18 @@ impl AsyncWaiters {
     /// - **alive**: the waiter is not queued, and is removed before it is dropped.
     pub(super) unsafe fn push(&mut self, waiter: &AsyncWaiter, mut messenger: Messenger) {
         waiter.messenger.set(messenger.0.take());
-        waiter.next.set(ptr::null());
-        waiter.before.set(self.last);
-        // SAFETY: alive — the queued waiters are.
-        match unsafe { self.last.as_ref() } {
-            Some(last) => last.next.set(waiter),
-            None => self.first = waiter,
-        }
-        self.last = waiter;
+        // SAFETY: alive — promised by the caller.
+        unsafe { self.0.push_back(waiter) };
     }
 
     /// Removes a waiter. Returns its messenger, or `None` if the waiter is not queued.
     pub(super) fn remove(&mut self, waiter: &AsyncWaiter) -> Option<Messenger> {
-        let messenger = waiter.messenger.take()?;
-        let (before, next) = (waiter.before.get(), waiter.next.get());
-        // SAFETY: alive — the queued waiters are.
-        match unsafe { before.as_ref() } {
-            Some(before) => before.next.set(next),
-            None => self.first = next,
-        }
-        // SAFETY: alive — as above.
-        match unsafe { next.as_ref() } {
-            Some(next) => next.before.set(before),
-            None => self.last = before,
-        }
-        Some(Messenger(Some(messenger)))
+        self.0.remove(waiter);
+        waiter.messenger.take().map(|messenger| Messenger(Some(messenger)))
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.first.is_null()
+        self.0.is_empty()
     }
 
     pub(super) fn is_queued(waiter: &AsyncWaiter) -> bool {
@@ -175,7 +157,7 @@ impl AsyncWaiters {
     #[inline]
     pub(super) fn notify_one(&mut self) -> Option<&'static G> {
         // SAFETY: alive — the queued waiters are.
-        let waiter = unsafe { self.first.as_ref() }?;
+        let waiter = unsafe { self.0.first().as_ref() }?;
         self.remove(waiter).and_then(|mut messenger| messenger.0.take())
     }
 }

@@ -4,9 +4,11 @@ use crate::gmp::m::M;
 use crate::sched::switch::{boundary, preempt, syscall};
 use crate::sys::fatal::warning;
 use gosched_fiber::base::environment;
-use gosched_fiber::interrupt::{self};
+use gosched_fiber::interrupt::{self, OnInterruption};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+static ON_INTERRUPTION: OnInterruption = preempt::on_preempt_signal;
 
 /// Reads the environment and installs the signal handler. Called once, when the runtime starts.
 pub(crate) fn start() {
@@ -38,7 +40,7 @@ pub(crate) fn start() {
     // The handler is installed even if preemption is off: stack snapshots use the same signal.
     // SAFETY: then — `async_preempt` runs on the redirected goroutine's stack, and enables
     // preemption before it returns.
-    match unsafe { interrupt::install(preempt::on_preempt_signal, async_preempt) } {
+    match unsafe { interrupt::install(&ON_INTERRUPTION, async_preempt) } {
         Ok(()) => {
             preempt::INSTALLED.store(true, Ordering::Relaxed);
             preempt::SIGNALS_ENABLED.store(!off, Ordering::Relaxed);

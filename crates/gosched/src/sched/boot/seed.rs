@@ -7,7 +7,7 @@
 //! runtime. Panics and fatal errors print the seed.
 
 use crate::gmp::m::M;
-use crate::probe;
+use crate::probe::{self, Listener};
 use crate::sched::state::seeded;
 use crate::sched::switch::preempt::{self, PreemptReason};
 use crate::sys::random;
@@ -18,7 +18,7 @@ pub(crate) fn start() {
     random::start();
     if random::explicit_seed().is_some() {
         seeded::ON.store(true, Ordering::Relaxed);
-        probe::set_listener(at_probe_point);
+        probe::set_listener(&(at_probe_point as Listener));
     }
 }
 

@@ -28,10 +28,10 @@ pub(crate) fn start() -> Result<usize, String> {
     seed::start();
     steal::read_topology();
     fork::install();
-    fatal::set_dump(dump::write_all);
-    let _ = stacks::FIRST_FRAMES.set(first_frame::FIRST_FRAMES);
-    let _ = preempt::SNAPSHOT_SERVER.set(snapshot::answer_request);
-    gosched_alloc::set_check(checks::check_allocation);
+    fatal::set_dump(&(dump::write_all as fatal::Dump));
+    stacks::FIRST_FRAMES.set(&first_frame::FIRST_FRAMES);
+    preempt::SNAPSHOT_SERVER.set(&(snapshot::answer_request as preempt::SnapshotServer));
+    gosched_alloc::set_check(&(checks::check_allocation as fn()));
     let procs = cpu_limit::initial_procs().clamp(1, MAX_PROCS);
     ps::make_ps(procs, size);
     steal::set_coprimes(steal::coprimes_for(procs));

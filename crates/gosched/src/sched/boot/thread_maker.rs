@@ -17,6 +17,7 @@ use crate::sched::wake::{self, refusal};
 use crate::sched::world::procs;
 use crate::sys::cpu_limit;
 use crate::sys::fatal::Stderr;
+use gosched_fiber::exit_guard;
 use gosched_fiber::lock::NoPreemptLockGuard;
 use std::fmt::Write;
 use std::ptr;
@@ -25,10 +26,7 @@ use std::time::{Duration, Instant};
 
 /// Calls the function that [`thread_requests::call_on_thread_maker`] stored, if there is one.
 fn run_pending_call() {
-    let f = thread_requests::PENDING_CALL.swap(ptr::null_mut(), Ordering::Relaxed);
-    if !f.is_null() {
-        // SAFETY: `call_on_thread_maker` stores only functions of this type.
-        let f = unsafe { std::mem::transmute::<*mut (), fn()>(f) };
+    if let Some(f) = thread_requests::PENDING_CALL.take() {
         f();
     }
 }
@@ -127,7 +125,7 @@ fn next_m() -> Option<&'static M> {
         throw_thread_exhaustion();
     }
     locked.ms += 1;
-    if let Some(m) = locked.dead_ms.pop() {
+    if let Some(m) = locked.dead_ms.pop_front() {
         return Some(m);
     }
     let id = locked.next_m_id;
@@ -159,8 +157,7 @@ fn throw_thread_exhaustion() -> ! {
     let _ = writeln!(out, "fatal error: thread exhaustion");
     out.flush();
     report::report(report::ExitReason::Limit);
-    // SAFETY: ends the process; nothing is left to flush or to unwind.
-    unsafe { libc::_exit(2) }
+    exit_guard::end_process()
 }
 
 /// Returns whether there are fewer Ms than needed: one for each P, one spare, and one for each M
@@ -201,7 +198,7 @@ fn start_thread(m: &'static M) -> bool {
         Ok(_) => true,
         Err(why) => {
             m.alive.store(false, Ordering::Relaxed);
-            SCHED.lock.lock().dead_ms.push(m);
+            SCHED.lock.lock().dead_ms.push_front(m);
             refusal::handle_refusal(format_args!("the system refuses a thread ({why})"));
             false
         }

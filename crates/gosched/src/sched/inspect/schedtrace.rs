@@ -12,8 +12,8 @@ use crate::sched::inspect::contract::of_backend;
 use crate::sched::inspect::types::{self, TraceHeader};
 use crate::sys::clock;
 use gosched_fiber::base::environment::{self, Switch};
+use gosched_fiber::stderr;
 use std::fmt::{self, Write};
-use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -168,16 +168,7 @@ impl StderrBlock {
 
     /// Writes the first `count` bytes. Bytes that the system refuses are lost.
     fn flush(&mut self, count: usize) {
-        let mut bytes = &self.buffer[..count];
-        while !bytes.is_empty() {
-            // SAFETY: `bytes` is a valid slice.
-            let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len() as _) };
-            match usize::try_from(written) {
-                Ok(written) => bytes = &bytes[written..],
-                Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
-        }
+        stderr::write(&self.buffer[..count]);
         self.buffer.copy_within(count..self.len, 0);
         self.len -= count;
     }

@@ -30,6 +30,7 @@ use crate::sched::wake;
 use crate::sys::clock;
 use crate::sys::fatal::Stderr;
 use crate::sys::thread_count::count_threads;
+use gosched_fiber::exit_guard;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -209,6 +210,5 @@ fn report_and_exit() -> ! {
     let _ = writeln!(out, "fatal error: {message}");
     out.flush();
     report::report(report::ExitReason::Fatal);
-    // SAFETY: this ends the process; nothing is left to flush or unwind.
-    unsafe { libc::_exit(2) }
+    exit_guard::end_process()
 }

@@ -59,7 +59,7 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
     loop {
         let mut locked = SCHED.lock.lock();
         // A P that waits for an M is taken before the M sleeps.
-        if let Some(p) = locked.orphans.pop() {
+        if let Some(p) = locked.orphans.pop_front() {
             drop(locked);
             m.spinning.store(p.for_spinner.load(Ordering::Relaxed), Ordering::Relaxed);
             acquire_p_and_record_node(m, p);
@@ -127,7 +127,7 @@ impl Sleep {
         is_quiet: bool,
         has_polled_in_virtual_time: bool,
     ) -> Sleep {
-        locked.idle_ms.push(m);
+        locked.idle_ms.push_front(m);
         let polls = poller_role::take_poll_role(locked, m);
         let timer_delay = timers::become_timekeeper(locked, m);
         let is_last = deadlock::is_possible(locked);

@@ -116,5 +116,5 @@ fn retire_m(m: &'static M) {
     counts::record_ended_m(m);
     m.set_dying(false);
     m.set_main(false);
-    SCHED.lock.lock().dead_ms.push(m);
+    SCHED.lock.lock().dead_ms.push_front(m);
 }

@@ -6,8 +6,7 @@
 
 use crate::gmp::g::G;
 use crate::gmp::global_queue::GlobalQueue;
-use crate::gmp::intrusive_stack::IntrusiveStack;
-use crate::gmp::list::GList;
+use crate::gmp::list::{GList, List};
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::protocol::note::Note;
@@ -51,16 +50,16 @@ pub(crate) struct Sched {
 #[derive(Debug)]
 pub(crate) struct Locked {
     pub(crate) queue: GlobalQueue,
-    pub(crate) idle_ps: IntrusiveStack<P>,
-    pub(crate) idle_ms: IntrusiveStack<M>,
+    pub(crate) idle_ps: List<P>,
+    pub(crate) idle_ms: List<M>,
     /// The idle M that wakes for the next timer.
     pub(crate) timekeeper: Option<&'static M>,
     /// The role of poller, which the M that sleeps in the poller holds.
     pub(crate) poller: PollRole<M>,
     /// Ps for which there was no M: the thread maker creates one.
-    pub(crate) orphans: IntrusiveStack<P>,
+    pub(crate) orphans: List<P>,
     /// Ms whose thread has ended; their records are reused.
-    pub(crate) dead_ms: IntrusiveStack<M>,
+    pub(crate) dead_ms: List<M>,
     /// Dead Gs, for reuse.
     pub(crate) free: GList,
     /// Runnable Gs for which there was no memory for a stack.
@@ -99,12 +98,12 @@ pub(crate) const TOO_MANY_STOPPED: u32 = 4;
 pub(crate) static SCHED: Sched = Sched {
     lock: CachePadded::new(Lock::new(Locked {
         queue: GlobalQueue::new(),
-        idle_ps: IntrusiveStack::new(),
-        idle_ms: IntrusiveStack::new(),
+        idle_ps: List::new(),
+        idle_ms: List::new(),
         timekeeper: None,
         poller: PollRole::new(),
-        orphans: IntrusiveStack::new(),
-        dead_ms: IntrusiveStack::new(),
+        orphans: List::new(),
+        dead_ms: List::new(),
         free: GList::new(),
         stackless: GList::new(),
         ms: 0,

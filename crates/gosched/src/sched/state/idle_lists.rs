@@ -28,16 +28,16 @@ impl Locked {
         let is_timekeeper =
             |m: &M| timekeeper.is_some_and(|timekeeper| std::ptr::eq(timekeeper, m));
         let mut aside = [None; 2];
-        let mut m = self.idle_ms.pop();
+        let mut m = self.idle_ms.pop_front();
         for place in &mut aside {
             let Some(special) = m.filter(|m| is_timekeeper(m) || self.poller.is_held_by(m)) else {
                 break;
             };
             *place = Some(special);
-            m = self.idle_ms.pop();
+            m = self.idle_ms.pop_front();
         }
         let m = m.or_else(|| aside.iter_mut().find_map(Option::take));
-        aside.into_iter().flatten().for_each(|m| self.idle_ms.push(m));
+        aside.into_iter().flatten().for_each(|m| self.idle_ms.push_front(m));
         let m = m?;
         timekeeper::resign_timekeeper(self, m);
         poller_role::mark_poller_leaving(self, m);
@@ -47,14 +47,14 @@ impl Locked {
     /// Puts `p` into the list of idle Ps.
     /// Go: pidleput.
     pub(crate) fn push_idle_p(&mut self, p: &'static P) {
-        self.idle_ps.push(p);
+        self.idle_ps.push_front(p);
         SCHED.counts.count_idle_p();
     }
 
     /// Takes a P from the list of idle Ps.
     /// Go: pidleget.
     pub(crate) fn pop_idle_p(&mut self) -> Option<&'static P> {
-        let p = self.idle_ps.pop()?;
+        let p = self.idle_ps.pop_front()?;
         SCHED.counts.count_acquired_p();
         sysmon_alarm::on_idle_p_acquired();
         Some(p)

@@ -2,7 +2,7 @@
 //! when the process must end.
 
 use gosched_fiber::exit_guard;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use gosched_fiber::hook::Hook;
 
 /// Why the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,30 +18,27 @@ pub(crate) enum ExitReason {
 }
 
 /// Set before `main` by the layer above.
-static REPORT: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+static REPORT: Hook<fn(ExitReason)> = Hook::new();
 
 /// Sets the function that prints goroutines when the process must end.
-pub(crate) fn set_report(report: fn(ExitReason)) {
-    REPORT.store(report as *mut (), Ordering::Relaxed);
+pub(crate) fn set_report(report: &'static fn(ExitReason)) {
+    REPORT.set(report);
 }
 
 /// Set before `main` by the layer above.
-static SHOW: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+static SHOW: Hook<fn(&[u64])> = Hook::new();
 
 /// Sets the function that prints the goroutines with the given ids on standard error, in a process
 /// that continues.
-pub(crate) fn set_show(show: fn(&[u64])) {
-    SHOW.store(show as *mut (), Ordering::Relaxed);
+pub(crate) fn set_show(show: &'static fn(&[u64])) {
+    SHOW.set(show);
 }
 
 /// Prints the goroutines with these ids. The process continues. Allocates, and reads debug
 /// information.
 #[cfg_attr(not(ported), expect(dead_code, reason = "only the M:N scheduler has something to show"))]
 pub(crate) fn show(ids: &[u64]) {
-    let show = SHOW.load(Ordering::Relaxed);
-    if !show.is_null() {
-        // SAFETY: `set_show` stores only functions of this type.
-        let show = unsafe { std::mem::transmute::<*mut (), fn(&[u64])>(show) };
+    if let Some(show) = SHOW.get() {
         show(ids);
     }
 }
@@ -56,10 +53,7 @@ pub(crate) fn begin() {
 
 /// Prints goroutines. Allocates, and reads debug information.
 pub(crate) fn report(end: ExitReason) {
-    let report = REPORT.load(Ordering::Relaxed);
-    if !report.is_null() {
-        // SAFETY: `set_report` stores only functions of this type.
-        let report = unsafe { std::mem::transmute::<*mut (), fn(ExitReason)>(report) };
+    if let Some(report) = REPORT.get() {
         report(end);
     }
 }

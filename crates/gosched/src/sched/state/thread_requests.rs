@@ -4,8 +4,8 @@
 use crate::sys::cpu_limit;
 use crate::sys::forked;
 use crate::sys::sleep_word::SleepWord;
-use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
+use gosched_fiber::hook::Hook;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 /// The word that the thread maker sleeps on. Nonzero if there is a request.
 pub(crate) static REQUESTED: SleepWord = SleepWord::new();
@@ -21,16 +21,16 @@ pub(crate) fn request_thread() {
     }
 }
 
-/// The function that the thread maker is requested to call, or null.
-pub(crate) static PENDING_CALL: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+/// The function that the thread maker is requested to call.
+pub(crate) static PENDING_CALL: Hook<fn()> = Hook::new();
 
 /// Requests that the thread maker call `f`, which may allocate and create threads. May be called in
 /// a signal handler. Returns false if this process is a forked child, which has no thread maker.
-pub(crate) fn call_on_thread_maker(f: fn()) -> bool {
+pub(crate) fn call_on_thread_maker(f: &'static fn()) -> bool {
     if forked::is_child() {
         return false;
     }
-    PENDING_CALL.store(f as *mut (), Ordering::Relaxed);
+    PENDING_CALL.set(f);
     // PAIR pending-call: either the thread maker sees the function, or this thread sees that
     // `REQUESTED` is clear and sets it.
     fence(Ordering::SeqCst);

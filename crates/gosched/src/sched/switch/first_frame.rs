@@ -22,7 +22,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 /// The functions that `stacks` writes into the first frame.
-pub(crate) const FIRST_FRAMES: FirstFrames =
+pub(crate) static FIRST_FRAMES: FirstFrames =
     FirstFrames { with_identity: start_with_identity, without_identity: build_identity };
 
 /// Starts on a stack without identity, with the M's thread pointer: builds the identity, then

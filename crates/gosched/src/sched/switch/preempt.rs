@@ -40,9 +40,9 @@ use gosched_fiber::NoPreempt;
 use gosched_fiber::arch;
 use gosched_fiber::carrier::Carrier;
 use gosched_fiber::exit_guard;
+use gosched_fiber::hook::Hook;
 use gosched_fiber::interrupt::Interruption;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The reason why an M must stop the G that it runs.
@@ -179,7 +179,10 @@ pub(crate) fn serve_request(m: &'static M) {
 
 /// Answers a pending request for a copy of the stack of the M's G. Set when the runtime starts,
 /// because `inspect` is above this module.
-pub(crate) static SNAPSHOT_SERVER: OnceLock<fn(&'static M, &Interruption)> = OnceLock::new();
+pub(crate) static SNAPSHOT_SERVER: Hook<SnapshotServer> = Hook::new();
+
+/// See [`SNAPSHOT_SERVER`].
+pub(crate) type SnapshotServer = fn(&'static M, &Interruption);
 
 /// Handles the preemption signal on an M's thread. `gosched_fiber::interrupt` calls this function
 /// in the signal handler.

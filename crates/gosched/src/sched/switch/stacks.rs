@@ -23,10 +23,10 @@ use crate::sched::wake;
 use crate::sys::barrier;
 use crate::sys::fatal::fatal;
 use gosched_fiber::arch::{self, SavedContext};
+use gosched_fiber::hook::Hook;
 use gosched_fiber::stack::StackError;
 use gosched_fiber::{Stack, identity};
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// How many dead Gs a P collects before it moves half of them to the global list (Go's number).
@@ -170,7 +170,7 @@ pub(crate) struct FirstFrames {
 
 /// The functions that Gs start in. Set when the runtime starts, because `first_frame` is above this
 /// module.
-pub(crate) static FIRST_FRAMES: OnceLock<FirstFrames> = OnceLock::new();
+pub(crate) static FIRST_FRAMES: Hook<FirstFrames> = Hook::new();
 
 #[inline]
 fn first_frames() -> &'static FirstFrames {

@@ -6,6 +6,7 @@ use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::threads::activity::{self, Upcalls};
 use crate::sched::threads::{goroutine, timer_thread, wait};
 use crate::sys::clock;
+use gosched_fiber::exit_guard;
 use gosched_fiber::fatal::Stderr;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -72,8 +73,7 @@ pub(crate) fn wait_for_last_goroutine() -> ! {
     }
     let mut out = Stderr::new();
     let _ = writeln!(out, "fatal error: no goroutines (main called runtime.Goexit) - deadlock!");
-    // SAFETY: ends the process at once.
-    unsafe { libc::_exit(2) }
+    exit_guard::end_process()
 }
 
 /// Starts the timer thread if time is virtual: that thread advances the time, even if there is no

@@ -17,6 +17,7 @@ use crate::sys::clock;
 use crate::sys::forked;
 use crate::sys::thread_status;
 use gosched_fiber::NoPreempt;
+use gosched_fiber::exit_guard;
 use gosched_fiber::fatal::Stderr;
 use gosched_fiber::lock::NoPreemptLockGuard;
 use std::cell::Cell;
@@ -249,8 +250,7 @@ pub(super) fn check_for_deadlock(upcalls: &Upcalls) {
         let mut out = Stderr::new();
         let _ = writeln!(out, "fatal error: all goroutines are asleep - deadlock!");
         report::report(report::ExitReason::Fatal);
-        // SAFETY: ends the process at once.
-        unsafe { libc::_exit(2) }
+        exit_guard::end_process();
     }
     (upcalls.check_for_deadlock)();
 }

@@ -36,7 +36,7 @@ pub(crate) fn start_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bo
         }
         None => {
             p.for_spinner.store(spinning, Ordering::Relaxed);
-            locked.orphans.push(p);
+            locked.orphans.push_front(p);
             drop(locked);
             thread_requests::request_thread();
         }

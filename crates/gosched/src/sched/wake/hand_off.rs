@@ -73,7 +73,7 @@ pub(crate) fn rescue_orphans() {
     let mut locked = SCHED.lock.lock();
     while !locked.orphans.is_empty() && !stopping::is_stopping() {
         let Some(owner) = locked.pop_pinned().and_then(give::pinned_m) else { return };
-        let Some(p) = locked.orphans.pop() else { return };
+        let Some(p) = locked.orphans.pop_front() else { return };
         if p.for_spinner.load(Ordering::Relaxed) {
             SCHED.counts.stop_spinning_without_work();
         }

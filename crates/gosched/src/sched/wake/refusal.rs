@@ -17,7 +17,7 @@ pub(crate) fn handle_refusal(why: std::fmt::Arguments<'_>) {
     let mut locked = SCHED.lock.lock();
     locked.ms -= 1;
     let (left, first) = (locked.ms, !std::mem::replace(&mut locked.refusal_reported, true));
-    while let Some(p) = locked.orphans.pop() {
+    while let Some(p) = locked.orphans.pop_front() {
         let spinning = p.for_spinner.load(Ordering::Relaxed);
         give::drain_to_idle(&mut locked, p, spinning);
     }

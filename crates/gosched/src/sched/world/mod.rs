@@ -223,7 +223,7 @@ fn stop_the_world(
     while let Some(p) = locked.pop_idle_p() {
         stopping::count_stopped(&mut locked, p);
     }
-    while let Some(p) = locked.orphans.pop() {
+    while let Some(p) = locked.orphans.pop_front() {
         if p.for_spinner.load(Ordering::Relaxed) {
             SCHED.counts.stop_spinning_without_work();
         }

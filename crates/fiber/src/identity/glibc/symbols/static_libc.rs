@@ -2,10 +2,12 @@
 //! file never loads a library: `find_second_libc` only keeps a loaded libc.so from being unloaded.
 
 use super::{KeyRecord, SecondLibc, Symbols};
+use crate::base::elf;
 use crate::base::unsupported::Unsupported;
 use crate::identity::imp::interpose::preserving_dlerror;
 use std::arch::asm;
 use std::ffi::{CStr, CString, c_char, c_int, c_long};
+use std::ops::ControlFlow;
 use std::sync::OnceLock;
 
 /// Whether libc's thread-locals are a module of their own. In a static program they are part of the
@@ -73,33 +75,19 @@ pub(in super::super) fn find_second_libc() {
         return;
     }
     let mut name: Option<CString> = None;
-    // SAFETY: calls `note_libc` with each module, and uses `name` only until it returns.
-    unsafe { libc::dl_iterate_phdr(Some(note_libc), (&raw mut name).cast()) };
+    elf::for_each_loaded(|module| {
+        if !module.path().to_bytes().ends_with(b"/libc.so.6") {
+            return ControlFlow::Continue(());
+        }
+        name = Some(module.path().to_owned());
+        ControlFlow::Break(())
+    });
     let Some(name) = name else { return };
     preserving_dlerror(|| {
         if let Some(library) = Library::keep(&name) {
             SECOND.get_or_init(|| library.second_libc());
         }
     });
-}
-
-/// # Safety
-/// - **callback**: called by dl_iterate_phdr, with an `Option<CString>`.
-unsafe extern "C" fn note_libc(
-    info: *mut libc::dl_phdr_info,
-    _size: usize,
-    name: *mut libc::c_void,
-) -> c_int {
-    // SAFETY: callback — the loader passes a valid record.
-    let info = unsafe { &*info };
-    // SAFETY: callback — the record's name is a C string.
-    let module = unsafe { CStr::from_ptr(info.dlpi_name) };
-    if !module.to_bytes().ends_with(b"/libc.so.6") {
-        return 0;
-    }
-    // SAFETY: callback — the `Option<CString>` of `find_second_libc`.
-    unsafe { *name.cast::<Option<CString>>() = Some(module.to_owned()) };
-    1
 }
 
 unsafe extern "C" {

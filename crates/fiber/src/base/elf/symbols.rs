@@ -1,93 +1,25 @@
-//! Reads a loaded module's ELF data in memory: its build id and the functions that it exports. This
-//! module never opens a file: callers pass bytes, or describe a module that is mapped.
-
-use std::ops::Range;
+//! Parses ELF tables in bytes: symbols and notes. This module never reads memory that callers do
+//! not pass.
 
 /// Functions that a module exports: copies of its symbol table and the table of names.
 #[derive(Debug, Default)]
-pub(super) struct Exports {
-    symbols: Vec<u8>,
-    names: Vec<u8>,
+pub(crate) struct Exports {
+    pub(super) symbols: Vec<u8>,
+    pub(super) names: Vec<u8>,
 }
 
 impl Exports {
-    pub(super) fn function_at(&self, address: usize) -> Option<&[u8]> {
+    /// Returns the name of the function that contains `address`.
+    pub(crate) fn function_at(&self, address: usize) -> Option<&[u8]> {
         function_at(&self.symbols, &self.names, address as u64)
     }
 }
 
-/// A module in memory, as the loader describes it.
-pub(super) struct Loaded<'a> {
-    base: usize,
-    headers: &'a [libc::Elf64_Phdr],
-}
-
-impl<'a> Loaded<'a> {
-    /// Creates a reader for the module at `base`.
-    ///
-    /// # Safety
-    /// - **mapped**: the segments in `headers` are mapped, relative to `base`, while this value
-    ///   exists.
-    pub(super) unsafe fn new(base: usize, headers: &'a [libc::Elf64_Phdr]) -> Loaded<'a> {
-        Loaded { base, headers }
-    }
-
-    /// Returns the module's build id.
-    pub(super) fn id(&self) -> Option<&'a [u8]> {
-        let notes = self.headers.iter().filter(|header| header.p_type == libc::PT_NOTE);
-        let mut notes = notes.filter_map(|notes| {
-            let bytes = self.bytes(self.base + notes.p_vaddr as usize)?;
-            build_id_of_notes(bytes.get(..notes.p_memsz as usize)?)
-        });
-        notes.next()
-    }
-
-    /// Returns the functions that the module exports.
-    pub(super) fn exports(&self) -> Option<Exports> {
-        const STRTAB: u64 = 5;
-        const SYMTAB: u64 = 6;
-        const STRSZ: u64 = 10;
-        const GNU_HASH: u64 = 0x6fff_fef5;
-        let dynamic = self.headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
-        let entries = self.bytes(self.base + dynamic.p_vaddr as usize)?;
-        let (entries, _) = entries.get(..dynamic.p_memsz as usize)?.as_chunks::<16>();
-        let value = |tag: u64| {
-            let entry = entries.iter().find(|entry| u64_at(&entry[..], 0) == Some(tag))?;
-            u64_at(entry, 8).map(|value| value as usize)
-        };
-        // Most loaders replace the offsets in this section by addresses. Some loaders do not, or
-        // not in every module.
-        let table = |tag| {
-            let at = value(tag)?;
-            self.bytes(if at < self.base { self.base + at } else { at })
-        };
-        let count = count(table(GNU_HASH)?)?;
-        let symbols = table(SYMTAB)?.get(..count.checked_mul(SYMBOL)?)?;
-        let names = table(STRTAB)?.get(..value(STRSZ)?)?;
-        Some(Exports { symbols: symbols.to_vec(), names: names.to_vec() })
-    }
-
-    /// Returns the memory from `at` to the end of its segment.
-    fn bytes(&self, at: usize) -> Option<&'a [u8]> {
-        let is_readable = |header: &&libc::Elf64_Phdr| {
-            header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_R != 0
-        };
-        let range = |header: &libc::Elf64_Phdr| -> Range<usize> {
-            let start = self.base + header.p_vaddr as usize;
-            start..start + header.p_memsz as usize
-        };
-        let mut parts = self.headers.iter().filter(is_readable).map(range);
-        let part = parts.find(|part| part.contains(&at))?;
-        // SAFETY: mapped — promised by the caller of `new`.
-        Some(unsafe { std::slice::from_raw_parts(at as *const u8, part.end - at) })
-    }
-}
-
 /// Size of an entry in the symbol table, in bytes.
-const SYMBOL: usize = 24;
+pub(super) const SYMBOL: usize = 24;
 
 /// Returns the number of symbols, derived from the GNU hash table. No other table records it.
-fn count(hash: &[u8]) -> Option<usize> {
+pub(super) fn count(hash: &[u8]) -> Option<usize> {
     let word = |at: usize| Some(u32::from_le_bytes(*hash.get(at..)?.first_chunk()?) as usize);
     let (buckets, first, filter) = (word(0)?, word(4)?, word(8)?);
     let buckets_at = 16 + filter * 8;
@@ -143,7 +75,7 @@ pub fn build_id_of_notes(mut notes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
