@@ -24,6 +24,8 @@ pub(crate) mod global_queue;
 pub(crate) mod m;
 #[cfg(ported)]
 pub(crate) mod p;
+#[cfg(ported)]
+pub(crate) mod token;
 
 #[cfg(not(ported))]
 #[path = "frame_none.rs"]

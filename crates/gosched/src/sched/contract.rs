@@ -16,6 +16,9 @@ pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
 
 /// A backend. Functions that take a G require a G of this backend.
 pub(crate) trait Scheduler {
+    /// The guard of a goroutine that is inside the runtime.
+    type Inside;
+
     /// Checks a stack size for [`SpawnOptions`](crate::sched::SpawnOptions). Returns `None` if the
     /// system manages the stack.
     ///
@@ -51,14 +54,14 @@ pub(crate) trait Scheduler {
         data: *const (),
     );
 
-    /// As [`Scheduler::park`], for a caller that is inside the runtime. The caller is outside when
-    /// this returns.
+    /// As [`Scheduler::park`], for a goroutine that is inside the runtime. The goroutine is outside
+    /// when this returns.
     ///
     /// # Safety
     /// - **commit**: as for [`Scheduler::park`].
     unsafe fn park_in_runtime(
-        g: Option<&'static G>,
-        no_preempt: Option<NoPreempt>,
+        inside: Self::Inside,
+        g: &'static G,
         reason: WaitReason,
         commit: Commit,
         data: *const (),
@@ -68,14 +71,11 @@ pub(crate) trait Scheduler {
     fn ready(g: &'static G);
 
     /// As [`Scheduler::ready`], for a caller that is inside the runtime.
-    fn ready_in_runtime(g: &'static G);
+    fn ready_in_runtime(inside: &mut Self::Inside, g: &'static G);
 
-    /// Enters the runtime: the calling goroutine is neither stopped nor moved until
-    /// [`Scheduler::leave`].
-    fn enter();
-
-    /// Leaves the runtime, after [`Scheduler::enter`].
-    fn leave();
+    /// Enters the runtime: the calling goroutine is neither stopped nor moved until the guard is
+    /// dropped.
+    fn enter() -> Self::Inside;
 
     /// Starts a timer.
     ///

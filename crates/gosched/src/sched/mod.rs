@@ -153,8 +153,8 @@ pub(crate) fn ready(g: &'static G) {
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct RuntimeGuard {
-    /// The caller, if it is a goroutine of the M:N backend.
-    goroutine: Option<&'static G>,
+    /// The caller and its guard, if it is a goroutine of the M:N backend.
+    goroutine: Option<(&'static G, <MultiThread as Scheduler>::Inside)>,
     /// Keeps code inside `host` from being preempted: it runs as an M's thread.
     no_preempt: Option<NoPreempt>,
 }
@@ -162,13 +162,10 @@ pub(crate) struct RuntimeGuard {
 /// Enters the runtime. Until the guard is dropped, the caller must not allocate or panic.
 #[inline]
 pub(crate) fn enter_runtime() -> RuntimeGuard {
-    let goroutine = current::goroutine().filter(|g| !g.is_thread());
-    let mut no_preempt = None;
-    match goroutine {
-        Some(_) => MultiThread::enter(),
-        None => no_preempt = no_preempt_in_host(),
+    match current::goroutine().filter(|g| !g.is_thread()) {
+        Some(g) => RuntimeGuard { goroutine: Some((g, MultiThread::enter())), no_preempt: None },
+        None => RuntimeGuard { goroutine: None, no_preempt: no_preempt_in_host() },
     }
-    RuntimeGuard { goroutine, no_preempt }
 }
 
 impl RuntimeGuard {
@@ -183,31 +180,23 @@ impl RuntimeGuard {
         commit: unsafe fn(&'static G, *const ()) -> bool,
         data: *const (),
     ) {
-        let mut this = std::mem::ManuallyDrop::new(self);
-        match this.goroutine {
+        match self.goroutine {
             // SAFETY: commit — promised by the caller.
-            Some(g) => unsafe { MultiThread::park_in_runtime(Some(g), None, reason, commit, data) },
+            Some((g, inside)) => unsafe {
+                MultiThread::park_in_runtime(inside, g, reason, commit, data)
+            },
             // SAFETY: commit — promised by the caller.
-            None => unsafe { Threads::park(None, this.no_preempt.take(), reason, commit, data) },
+            None => unsafe { Threads::park(None, self.no_preempt, reason, commit, data) },
         }
     }
 
     /// As [`ready`].
     #[inline]
-    pub(crate) fn ready(&self, g: &'static G) {
-        match (g.is_thread(), self.goroutine) {
+    pub(crate) fn ready(&mut self, g: &'static G) {
+        match (g.is_thread(), &mut self.goroutine) {
             (true, _) => Threads::ready(g),
-            (false, Some(_)) => MultiThread::ready_in_runtime(g),
+            (false, Some((_, inside))) => MultiThread::ready_in_runtime(inside, g),
             (false, None) => MultiThread::ready(g),
-        }
-    }
-}
-
-impl Drop for RuntimeGuard {
-    #[inline]
-    fn drop(&mut self) {
-        if self.goroutine.is_some() {
-            MultiThread::leave();
         }
     }
 }

@@ -16,19 +16,20 @@ use crate::sched::state::global::SCHED;
 use crate::sched::state::multi_thread::MultiThread;
 use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
 use crate::sched::state::{counts, thread_requests};
-use crate::sched::switch::boundary::{enter, leave};
+use crate::sched::switch::boundary::{InRuntime, enter};
 use crate::sched::switch::{checks, no_preempt, park, preempt, prepared, spawn, syscall};
 use crate::sched::world::{self, procs};
 use crate::sys::fatal::fatal;
 use crate::sys::forked;
 use gosched_fiber::NoPreempt;
-use gosched_fiber::arch;
 use gosched_fiber::fault;
 use gosched_fiber::lock::NoPreemptLockGuard;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
 impl Scheduler for MultiThread {
+    type Inside = InRuntime;
+
     fn stack_size(bytes: usize) -> std::io::Result<Option<Size>> {
         Size::new(bytes).map(Some).map_err(invalid)
     }
@@ -65,14 +66,14 @@ impl Scheduler for MultiThread {
 
     #[inline]
     unsafe fn park_in_runtime(
-        g: Option<&'static G>,
-        _no_preempt: Option<NoPreempt>,
+        inside: InRuntime,
+        g: &'static G,
         reason: WaitReason,
         commit: Commit,
         data: *const (),
     ) {
         // SAFETY: commit — promised by the caller.
-        unsafe { park::park_in_runtime(goroutine(g), reason, commit, data) };
+        unsafe { park::park_in_runtime(inside, g, reason, commit, data) };
     }
 
     #[inline]
@@ -81,31 +82,25 @@ impl Scheduler for MultiThread {
     }
 
     #[inline]
-    fn ready_in_runtime(g: &'static G) {
-        park::ready_in_runtime(g);
+    fn ready_in_runtime(inside: &mut InRuntime, g: &'static G) {
+        park::ready_in_runtime(inside, g);
     }
 
     #[inline]
-    fn enter() {
-        enter();
-    }
-
-    #[inline]
-    fn leave() {
-        leave();
+    fn enter() -> InRuntime {
+        enter()
     }
 
     unsafe fn start_timer(timer: &Timer, when: u64) {
         loop {
-            let m = current::is_fiber().then(enter);
+            let mut inside = current::is_fiber().then(enter);
+            let m = inside.as_mut().map(|inside| inside.on_m().m());
             // SAFETY: here — nothing below waits or switches.
             let no_preempt = unsafe { NoPreempt::new() };
             // SAFETY: alive — promised by the caller.
             let inserted = unsafe { timers::insert(m, timer, when) };
             drop(no_preempt);
-            if m.is_some() {
-                leave();
-            }
+            drop(inside);
             match inserted {
                 Ok(()) => return,
                 Err(heap) => heap.grow(),
@@ -114,16 +109,13 @@ impl Scheduler for MultiThread {
     }
 
     fn can_spin() -> bool {
-        let alone = enter().p().is_some_and(|p| p.queue.is_empty());
-        leave();
+        let alone = enter().on_m().p().is_some_and(|p| p.queue.is_empty());
         alone && SCHED.counts.idle_ps() as usize + 1 < SCHED.procs()
     }
 
     #[inline]
     fn p_number() -> Option<usize> {
-        let number = enter().p().map(|p| p.id as usize);
-        leave();
-        number
+        enter().on_m().p().map(|p| p.id as usize)
     }
 
     #[inline]
@@ -136,11 +128,11 @@ impl Scheduler for MultiThread {
     }
 
     fn lock_os_thread(g: &'static G) {
-        let m = enter();
+        let mut inside = enter();
+        let m = inside.on_m().m();
         g.os_thread_lock_count.fetch_add(1, Ordering::Relaxed);
         g.pinned.store(ptr::from_ref(m).cast_mut().cast(), Ordering::Relaxed);
         m.set_locked_g(Some(g));
-        leave();
     }
 
     fn unlock_os_thread(g: &'static G) {
@@ -148,13 +140,12 @@ impl Scheduler for MultiThread {
         if locks == 0 {
             return;
         }
-        let m = enter();
+        let mut inside = enter();
         g.os_thread_lock_count.store(locks - 1, Ordering::Relaxed);
         if locks == 1 {
             g.pinned.store(ptr::null_mut(), Ordering::Relaxed);
-            m.set_locked_g(None);
+            inside.on_m().set_locked_g(None);
         }
-        leave();
     }
 
     fn procs() -> usize {
@@ -186,22 +177,20 @@ impl Scheduler for MultiThread {
         if forked::is_child() {
             return;
         }
-        let mut m = enter();
-        if m.carrier.is_preempt_pending() {
+        let mut inside = enter();
+        if inside.on_m().carrier.is_preempt_pending() {
             // A preemption request that is already pending would end the call as soon as it begins,
             // so it is served first.
-            leave();
-            m = enter();
+            drop(inside);
+            inside = enter();
         }
         if long {
-            syscall::enter_syscall_block(m, g, registers);
+            syscall::enter_syscall_block(inside.on_m(), g, registers);
         } else {
-            syscall::enter_syscall(m, g, registers);
+            syscall::enter_syscall(inside.on_m(), g, registers);
         }
-        // `preempt_enable` instead of `leave`: a request that arrived meanwhile must not end the
-        // call either.
-        // SAFETY: carried, counted — by `enter`.
-        unsafe { arch::preempt_enable() };
+        // A request that arrived meanwhile must not end the call either.
+        inside.leave_without_serving();
     }
 
     fn no_preempt<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
@@ -212,10 +201,8 @@ impl Scheduler for MultiThread {
         if !current::is_fiber() {
             return f();
         }
-        enter();
-        let result = f();
-        leave();
-        result
+        let _inside = enter();
+        f()
     }
 
     fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {

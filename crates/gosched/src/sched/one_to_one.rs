@@ -19,6 +19,8 @@ use std::sync::atomic::Ordering;
 const MAX_STACK_BYTES: usize = 64 << 30;
 
 impl Scheduler for Threads {
+    type Inside = ();
+
     fn stack_size(bytes: usize) -> io::Result<Option<Size>> {
         if bytes == 0 || bytes > MAX_STACK_BYTES {
             let message =
@@ -55,27 +57,25 @@ impl Scheduler for Threads {
     }
 
     unsafe fn park_in_runtime(
-        g: Option<&'static G>,
-        no_preempt: Option<NoPreempt>,
+        _inside: (),
+        g: &'static G,
         reason: WaitReason,
         commit: Commit,
         data: *const (),
     ) {
         // SAFETY: commit — promised by the caller.
-        unsafe { Self::park(g, no_preempt, reason, commit, data) };
+        unsafe { Self::park(Some(g), None, reason, commit, data) };
     }
 
     fn ready(g: &'static G) {
         wait::ready(g);
     }
 
-    fn ready_in_runtime(g: &'static G) {
+    fn ready_in_runtime(_inside: &mut (), g: &'static G) {
         wait::ready(g);
     }
 
     fn enter() {}
-
-    fn leave() {}
 
     unsafe fn start_timer(timer: &Timer, when: u64) {
         // SAFETY: alive — promised by the caller.

@@ -2,7 +2,7 @@
 
 use super::state::counts;
 use super::state::global::SCHED;
-use super::switch::boundary::{enter, leave};
+use super::switch::boundary::enter;
 use super::switch::{park, syscall};
 use super::world::{StopReason, try_with_world_stopped, with_world_stopped};
 use crate::gmp::current;
@@ -33,9 +33,8 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Stores the M that the calling goroutine runs on, for other threads.
 fn publish_m(place: &AtomicPtr<M>) {
-    let m = enter();
+    let m = enter().on_m().m();
     place.store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
-    leave();
 }
 
 // S116 to S125, for an unmarked call.
@@ -72,13 +71,14 @@ fn a_p_is_retaken_from_a_blocked_m_and_its_goroutine_continues_when_it_has_a_p_a
 #[test]
 fn a_p_is_not_taken_from_an_m_inside_the_runtime() {
     run(|| {
-        let m = enter();
+        let mut inside = enter();
+        let m = inside.on_m().m();
         std::thread::scope(|scope| {
             let taken = scope.spawn(|| syscall::retake_unmarked(m));
             assert!(!taken.join().unwrap());
         });
         assert!(m.p().is_some());
-        leave();
+        drop(inside);
     });
 }
 

@@ -3,7 +3,7 @@
 use crate::gmp::current;
 use crate::sched::run::deadlock;
 use crate::sched::state::backend::{Backend, chosen};
-use crate::sched::switch::boundary::{enter, leave};
+use crate::sched::switch::boundary::enter;
 use crate::sched::threads::activity::Upcalls;
 use crate::sched::threads::timer_heap;
 use crate::sched::wake;
@@ -25,13 +25,11 @@ fn recheck_virtual_time() {
 
 /// Wakes an M, which checks the timers before it sleeps again.
 fn recheck_timers() {
-    let m = current::is_fiber().then(enter);
+    let inside = current::is_fiber().then(enter);
     // Code inside `host` could be preempted here.
     // SAFETY: here — nothing below waits or switches.
     let no_preempt = unsafe { NoPreempt::new() };
     wake::wake_if_idle();
     drop(no_preempt);
-    if m.is_some() {
-        leave();
-    }
+    drop(inside);
 }

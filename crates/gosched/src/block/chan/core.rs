@@ -312,7 +312,7 @@ impl<T> Chan<T> {
 
     /// Releases the lock, and then makes `g` ready.
     #[inline]
-    pub(super) fn unlock_and_ready(&self, inside: RuntimeGuard, g: Option<&'static G>) {
+    pub(super) fn unlock_and_ready(&self, mut inside: RuntimeGuard, g: Option<&'static G>) {
         // SAFETY: held — by every caller.
         unsafe { self.unlock() };
         if let Some(g) = g {
@@ -324,7 +324,7 @@ impl<T> Chan<T> {
     /// closed.
     /// Go: closechan.
     pub(crate) fn close(&self) -> bool {
-        let inside = sched::enter_runtime();
+        let mut inside = sched::enter_runtime();
         self.lock();
         // SAFETY: held — locked above.
         let state = unsafe { self.state() };

@@ -62,7 +62,7 @@ impl<T> Chan<T> {
     /// - **held**, **slot**: as for [`Chan::wait`].
     pub(super) unsafe fn wait_until(
         &self,
-        inside: RuntimeGuard,
+        mut inside: RuntimeGuard,
         wakeup: &Wakeup,
         to: Direction,
         slot: *mut (),
@@ -95,7 +95,12 @@ impl<T> Chan<T> {
     /// # Safety
     /// - **held**: the caller holds the lock, which this function releases.
     /// - **slot**: holds the value to send, or is the place for the received value.
-    pub(super) unsafe fn wait(&self, inside: RuntimeGuard, to: Direction, slot: *mut ()) -> bool {
+    pub(super) unsafe fn wait(
+        &self,
+        mut inside: RuntimeGuard,
+        to: Direction,
+        slot: *mut (),
+    ) -> bool {
         let wakeup = Wakeup::uncontested();
         let waiter = Waiter::new(&wakeup, 0, slot);
         // SAFETY: held — promised by the caller; frame — this is the only waiter of its wakeup, and

@@ -122,7 +122,7 @@ pub(crate) fn choose(arms: &[&dyn Case], scratch: Scratch<'_>, mode: WaitMode) -
 /// # Safety
 /// - **held**: the caller holds all locks, which this function releases.
 unsafe fn wait(
-    inside: RuntimeGuard,
+    mut inside: RuntimeGuard,
     wakeup: &Wakeup,
     all: &AllLocks<'_>,
     waiters: &mut [MaybeUninit<Waiter>],
@@ -261,7 +261,7 @@ fn try_one_by_one(arms: &[&dyn Case], order: &[u16]) -> Option<usize> {
     None
 }
 
-fn make_ready(inside: RuntimeGuard, woken: ToReady) {
+fn make_ready(mut inside: RuntimeGuard, woken: ToReady) {
     if let Some(g) = woken.0 {
         inside.ready(g);
     }

@@ -171,7 +171,7 @@ impl<S> Drop for Held<'_, S> {
     fn drop(&mut self) {
         // SAFETY: held — acquired by `Guarded::lock`.
         unsafe { self.lock.release() };
-        if let Some(inside) = &self.inside {
+        if let Some(inside) = &mut self.inside {
             while let Some(g) = self.ready.pop_front() {
                 inside.ready(g);
             }

@@ -1,6 +1,7 @@
 //! Turns the process's first thread into an M.
 
 use crate::gmp::m::M;
+use crate::gmp::token::OnM;
 use crate::sched::boot::thread_maker;
 use crate::sched::run::{deadlock, schedule};
 use crate::sched::state::global::SCHED;
@@ -36,7 +37,8 @@ pub(crate) fn become_main_m() -> ! {
     let m = make_main_m();
     // SAFETY: the pointer is null or points to a G, and Gs are never freed.
     if let Some(main) = unsafe { spawn::MAIN.load(Ordering::Relaxed).as_ref() } {
-        switch::push_next(m, main);
+        // SAFETY: own — this thread runs the M from here on; only — the M does not run yet.
+        switch::push_next(&unsafe { OnM::of(m) }, main);
     }
     schedule::run_m(m);
     // A goroutine ended while it was locked to this thread, so the M is gone. The process's first

@@ -1,7 +1,7 @@
 //! Configures preemption from the environment and installs the handler of the preemption signal.
 
-use crate::gmp::m::M;
-use crate::sched::switch::{boundary, preempt, syscall};
+use crate::sched::switch::boundary::InRuntime;
+use crate::sched::switch::{preempt, syscall};
 use crate::sys::fatal::warning;
 use gosched_fiber::base::environment;
 use gosched_fiber::interrupt::{self, OnInterruption};
@@ -80,14 +80,15 @@ fn parse_duration(text: &str) -> Option<Duration> {
 /// # Safety
 /// - **redirect**: reached from [`preempt::on_preempt_signal`], on the stack of the goroutine.
 pub(crate) unsafe extern "C" fn async_preempt() {
-    // SAFETY: carried — the caller is a goroutine of this runtime, and preemption is off.
-    let m = unsafe { M::current() };
-    if m.syscall_state.must_settle() {
-        syscall::exit_syscall(m);
+    // SAFETY: carried — redirect: the caller is a goroutine; counted — the signal handler has
+    // turned preemption off.
+    let mut inside = unsafe { InRuntime::new() };
+    let on = inside.on_m();
+    if on.syscall_state.must_settle() {
+        syscall::exit_syscall(on);
     } else {
-        preempt::serve_request(m);
+        preempt::serve_request(on);
     }
-    boundary::leave();
 }
 
 #[cfg(test)]

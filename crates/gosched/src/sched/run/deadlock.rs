@@ -18,8 +18,8 @@
 //! too. A deadlock that is completed later, by a thread that exits, is not detected: that would
 //! need periodic checks.
 
-use crate::gmp::m::M;
 use crate::gmp::poll_desc;
+use crate::gmp::token::OnM;
 use crate::sched::run::timers;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::thread_requests::{self, HELPER_THREADS};
@@ -70,16 +70,12 @@ pub(crate) fn schedule_check(locked: &mut Locked, is_quiet: bool) -> Duration {
 
 /// Sleeps as the last M, for at most `timeout`, and checks for a deadlock after `check_in`. Returns
 /// whether the M was woken.
-pub(crate) fn sleep_and_check(
-    m: &'static M,
-    check_in: Duration,
-    timeout: Option<Duration>,
-) -> bool {
+pub(crate) fn sleep_and_check(on: &OnM<'_>, check_in: Duration, timeout: Option<Duration>) -> bool {
     if timeout.is_some_and(|timeout| timeout < check_in) {
-        return m.sleep(timeout);
+        return on.sleep(timeout);
     }
     let start = clock::real_now();
-    if m.sleep(Some(check_in)) || sleep_while_a_thread_starts(m) {
+    if on.sleep(Some(check_in)) || sleep_while_a_thread_starts(on) {
         return true;
     }
     let has_checked = SCHED.lock.lock().has_checked_deadlock;
@@ -91,13 +87,13 @@ pub(crate) fn sleep_and_check(
             (now + RECHECK_DELAY.as_nanos() as u64, true);
     }
     let slept = Duration::from_nanos(now - start);
-    m.sleep(timeout.map(|timeout| timeout.saturating_sub(slept)))
+    on.sleep(timeout.map(|timeout| timeout.saturating_sub(slept)))
 }
 
 /// Sleeps for a short time as the last M, and checks for a deadlock if the M was not woken. Returns
 /// whether the M was woken.
-pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
-    let woken = m.sleep(Some(activity::DEADLOCK_CHECK_DELAY)) || sleep_while_a_thread_starts(m);
+pub(crate) fn sleep_as_the_last(on: &OnM<'_>) -> bool {
+    let woken = on.sleep(Some(activity::DEADLOCK_CHECK_DELAY)) || sleep_while_a_thread_starts(on);
     if !woken {
         check_dead(Silence::Short);
     }
@@ -106,9 +102,9 @@ pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
 
 /// Sleeps while a helper thread of the runtime starts. Such a thread may exist without being
 /// counted, and would be taken for a thread of the program. Returns whether the M was woken.
-fn sleep_while_a_thread_starts(m: &'static M) -> bool {
+fn sleep_while_a_thread_starts(on: &OnM<'_>) -> bool {
     while thread_requests::is_starting_helper() {
-        if m.sleep(Some(activity::DEADLOCK_CHECK_DELAY)) {
+        if on.sleep(Some(activity::DEADLOCK_CHECK_DELAY)) {
             return true;
         }
     }

@@ -6,9 +6,9 @@
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
-use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::poll_desc;
+use crate::gmp::token::{OnM, OwnedP};
 use crate::sched::events::VIRTUAL_TIME_IO_GRACE;
 use crate::sched::run::{deadlock, poll, steal, timers};
 use crate::sched::state::global::{Locked, SCHED};
@@ -26,25 +26,23 @@ const IDLE_TIME: Duration = Duration::from_millis(9_900);
 /// global queue holds one. Otherwise returns `None`: the M has a P if there is work after all or
 /// the world stops, and no P if it should sleep.
 /// Go: findRunnable, from releasep and pidleput to checkRunqsNoP.
-pub(crate) fn release_p_and_recheck(m: &'static M, p: &'static P) -> Option<&'static G> {
+pub(crate) fn release_p_and_recheck(p: OwnedP<'_>) -> Option<&'static G> {
     let mut locked = SCHED.lock.lock();
     if stopping::is_stopping() {
         return None;
     }
     if !locked.queue.is_empty() {
-        std::mem::forget(locked);
-        let g = refill_from_global(p);
-        // SAFETY: held — acquired above.
-        unsafe { SCHED.lock.release() };
+        let g = refill_from_global(&mut locked, &p);
+        drop(locked);
         p.start_slice();
         return g;
     }
-    m.clear_timer_wake_if_g_ran(p);
-    m.release_p();
-    wake::become_idle(&mut locked, m, p);
+    let (p, on) = p.release();
+    on.clear_timer_wake_if_g_ran(p);
+    wake::become_idle(&mut locked, &on, p);
     drop(locked);
-    if let Some(p) = wake::recheck_for_work(m) {
-        m.acquire_p(p);
+    if let Some(p) = wake::recheck_for_work(&on) {
+        on.m().acquire_p(p);
     }
     None
 }
@@ -52,7 +50,8 @@ pub(crate) fn release_p_and_recheck(m: &'static M, p: &'static P) -> Option<&'st
 /// Sleeps in the list of idle Ms until the M is handed a P, or must check for work again. Returns
 /// false if the M must exit.
 /// Go: stopm.
-pub(crate) fn stop_m(m: &'static M) -> bool {
+pub(crate) fn stop_m(on: &mut OnM<'_>) -> bool {
+    let m = on.m();
     let mut rested = false;
     let mut has_polled_in_virtual_time = false;
     let mut is_quiet = m.take_timer_wake();
@@ -62,10 +61,10 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
         if let Some(p) = locked.orphans.pop_front() {
             drop(locked);
             m.spinning.store(p.for_spinner.load(Ordering::Relaxed), Ordering::Relaxed);
-            acquire_p_and_record_node(m, p);
+            acquire_p_and_record_node(on, p);
             return true;
         }
-        let sleep = Sleep::begin(m, &mut locked, is_quiet, has_polled_in_virtual_time);
+        let sleep = Sleep::begin(on, &mut locked, is_quiet, has_polled_in_virtual_time);
         drop(locked);
         is_quiet = true;
         has_polled_in_virtual_time = sleep.polls && clock::is_virtual();
@@ -73,13 +72,15 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
             sleep.timer_delay.or(has_polled_in_virtual_time.then_some(VIRTUAL_TIME_IO_GRACE));
         let timeout = earlier(wake_delay, (!rested).then_some(IDLE_TIME));
         let mut ready = GList::new();
-        let woken = sleep.sleep(m, timeout, &mut ready);
+        let woken = sleep.sleep(on, timeout, &mut ready);
         if !ready.is_empty() {
-            return leave_poller_with_ready(m, ready, woken);
+            return leave_poller_with_ready(on, ready, woken);
         }
         if !woken {
-            match handle_timeout(m, sleep.jumped || (wake_delay.is_some() && wake_delay == timeout))
-            {
+            match handle_timeout(
+                on,
+                sleep.jumped || (wake_delay.is_some() && wake_delay == timeout),
+            ) {
                 TimeoutOutcome::Ends => return false,
                 TimeoutOutcome::Stays => {
                     give_memory_back();
@@ -87,7 +88,7 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
                     continue;
                 }
                 TimeoutOutcome::Fires(p) => {
-                    acquire_p_and_record_node(m, p);
+                    acquire_p_and_record_node(on, p);
                     m.set_timer_wake(p);
                     return true;
                 }
@@ -99,7 +100,7 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
             poller_role::give_up_poll_role(&mut SCHED.lock.lock(), m);
         }
         if let Some(p) = m.next_p.take() {
-            acquire_p_and_record_node(m, p);
+            acquire_p_and_record_node(on, p);
         }
         return true;
     }
@@ -122,11 +123,12 @@ impl Sleep {
     /// slept. `has_polled_in_virtual_time` is set if the M has just polled for a while in virtual
     /// time.
     fn begin(
-        m: &'static M,
+        on: &OnM<'_>,
         locked: &mut Locked,
         is_quiet: bool,
         has_polled_in_virtual_time: bool,
     ) -> Sleep {
+        let m = on.m();
         locked.idle_ms.push_front(m);
         let polls = poller_role::take_poll_role(locked, m);
         let timer_delay = timers::become_timekeeper(locked, m);
@@ -142,15 +144,15 @@ impl Sleep {
     }
 
     /// Sleeps. Returns whether the M was woken. Adds the Gs that I/O made ready to `ready`.
-    fn sleep(&self, m: &'static M, timeout: Option<Duration>, ready: &mut GList) -> bool {
+    fn sleep(&self, on: &OnM<'_>, timeout: Option<Duration>, ready: &mut GList) -> bool {
         if self.jumped {
             false
         } else if self.polls {
-            poll::sleep(m, timeout, ready)
+            poll::sleep(on, timeout, ready)
         } else if let Some(check_in) = self.deadlock_check_in {
-            deadlock::sleep_and_check(m, check_in, timeout)
+            deadlock::sleep_and_check(on, check_in, timeout)
         } else {
-            m.sleep(timeout)
+            on.sleep(timeout)
         }
     }
 }
@@ -166,7 +168,8 @@ fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 /// Leaves the poller with Gs that I/O made ready. Queues them on an idle P if there is one,
 /// otherwise before all other Gs in the global queue. `woken` is set if another thread has also
 /// woken the M, and that wake-up is consumed.
-fn leave_poller_with_ready(m: &'static M, ready: GList, woken: bool) -> bool {
+fn leave_poller_with_ready(on: &OnM<'_>, ready: GList, woken: bool) -> bool {
+    let m = on.m();
     let mut locked = SCHED.lock.lock();
     poller_role::give_up_poll_role(&mut locked, m);
     let asleep = !woken && locked.idle_ms.remove(m);
@@ -184,9 +187,9 @@ fn leave_poller_with_ready(m: &'static M, ready: GList, woken: bool) -> bool {
         p = m.next_p.take();
     }
     if let Some(p) = p {
-        acquire_p_and_record_node(m, p);
+        acquire_p_and_record_node(on, p);
     }
-    poll::inject_ready(m, ready);
+    poll::inject_ready(on, ready);
     true
 }
 
@@ -205,14 +208,15 @@ enum TimeoutOutcome {
     IsWoken,
 }
 
-fn acquire_p_and_record_node(m: &'static M, p: &'static P) {
-    m.acquire_p(p);
+fn acquire_p_and_record_node(on: &OnM<'_>, p: &'static P) {
+    on.m().acquire_p(p);
     p.node.store(steal::current_node(), Ordering::Relaxed);
 }
 
 /// Decides what an M does whose sleep has timed out. `for_timer` is set if the sleep ended for a
 /// timer or for virtual time, and not because [`IDLE_TIME`] has passed.
-fn handle_timeout(m: &'static M, for_timer: bool) -> TimeoutOutcome {
+fn handle_timeout(on: &OnM<'_>, for_timer: bool) -> TimeoutOutcome {
+    let m = on.m();
     let mut locked = SCHED.lock.lock();
     let polled = poller_role::give_up_poll_role(&mut locked, m);
     if !locked.idle_ms.remove(m) {
@@ -241,11 +245,8 @@ fn handle_timeout(m: &'static M, for_timer: bool) -> TimeoutOutcome {
 /// Returns unused memory to the system: stacks in the caches of idle Ps, unused stacks in the
 /// depot, and free memory of the allocator.
 fn give_memory_back() {
-    let locked = SCHED.lock.lock();
-    for p in locked.idle_ps.iter() {
-        // SAFETY: owner — the P is in the list of idle Ps, and the lock of that list is held.
-        stacks::give_up_stacks(unsafe { p.caches.get() });
-    }
+    let mut locked = SCHED.lock.lock();
+    locked.for_each_idle_cache(stacks::give_up_stacks);
     let all_idle = SCHED.is_idle();
     drop(locked);
     gosched_fiber::stack::trim(if all_idle { Duration::ZERO } else { IDLE_TIME });

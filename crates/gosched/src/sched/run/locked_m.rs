@@ -3,6 +3,7 @@
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::state::GState;
+use crate::gmp::token::{OnM, OwnedP};
 use crate::sched::run::deadlock;
 use crate::sched::state::global::SCHED;
 use crate::sched::wake::{self, give, hand_off};
@@ -12,28 +13,28 @@ use std::time::Duration;
 /// Hands off the M's P and sleeps until the G that the M is locked to can run. Called on g0. The M
 /// has a P when this function returns.
 /// Go: stoplockedm.
-pub(crate) fn stop_locked_m(m: &'static M) {
-    if m.spinning.load(Ordering::Relaxed) {
-        wake::stop_spinning(m);
+pub(crate) fn stop_locked_m(on: &mut OnM<'_>) {
+    if on.spinning.load(Ordering::Relaxed) {
+        wake::stop_spinning(on);
     }
     SCHED.lock.lock().locked_ms += 1;
-    if let Some(p) = m.release_p() {
+    if let Some((p, _)) = on.own_p().map(OwnedP::release) {
         hand_off::hand_off(p);
     }
     let last = deadlock::is_possible(&SCHED.lock.lock());
-    if !(last && deadlock::sleep_as_the_last(m)) {
-        sleep_and_spill_cache(m);
+    if !(last && deadlock::sleep_as_the_last(on)) {
+        sleep_and_spill_cache(on);
     }
     SCHED.lock.lock().locked_ms -= 1;
-    give::acquire_next_p(m);
+    give::acquire_next_p(on);
 }
 
 /// Sleeps until the M is woken. After [`CACHE_SPILL_DELAY`], makes the memory in the M's allocation
 /// cache available to other threads.
-fn sleep_and_spill_cache(m: &'static M) {
-    if !m.sleep(Some(CACHE_SPILL_DELAY)) {
+fn sleep_and_spill_cache(on: &OnM<'_>) {
+    if !on.sleep(Some(CACHE_SPILL_DELAY)) {
         gosched_alloc::flush_thread_cache();
-        m.sleep(None);
+        on.sleep(None);
     }
 }
 
@@ -43,12 +44,12 @@ pub(crate) const CACHE_SPILL_DELAY: Duration = Duration::from_millis(500);
 /// Hands the caller's P to `owner`, the M that `g` is pinned to. Called on g0 by an M that found
 /// `g` in a queue; the caller then has no P and sleeps.
 /// Go: startlockedm.
-pub(crate) fn start_locked_m(m: &'static M, g: &'static G, owner: &'static M) {
+pub(crate) fn start_locked_m(on: &mut OnM<'_>, g: &'static G, owner: &'static M) {
     debug_assert_eq!(g.state(), GState::Runnable);
-    if m.spinning.load(Ordering::Relaxed) {
-        wake::stop_spinning(m);
+    if on.spinning.load(Ordering::Relaxed) {
+        wake::stop_spinning(on);
     }
-    if let Some(p) = m.release_p() {
+    if let Some((p, _)) = on.own_p().map(OwnedP::release) {
         give::hand_p_to(owner, p);
     }
 }

@@ -5,6 +5,7 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::state::GState;
+use crate::gmp::token::{OnM, OwnedP};
 use crate::sched::run::{find, locked_m};
 use crate::sched::state::counts;
 use crate::sched::state::global::SCHED;
@@ -42,10 +43,12 @@ pub(crate) fn run_m(m: &'static M) {
     *unsafe { m.g0.get() } = SavedContext::empty(m.carrier.thread_pointer());
     // SAFETY: carried — attached above.
     unsafe { arch::preempt_disable() };
+    // SAFETY: own — this is the M's own thread; only — the one token of g0.
+    let mut on = unsafe { OnM::of(m) };
     // From here on, other threads can signal and inspect this thread.
     m.set_tid(thread_status::id());
-    while let Some(g) = next(m) {
-        run(m, g);
+    while let Some(g) = next(&mut on) {
+        run(&mut on, g);
         if m.is_dying() {
             break;
         }
@@ -53,7 +56,7 @@ pub(crate) fn run_m(m: &'static M) {
             m.carrier.restore_mask();
         }
     }
-    end(m);
+    end(on);
     // SAFETY: carried, counted — attached, and preemption turned off, above.
     unsafe { arch::preempt_enable() };
     current::set_is_m(false);
@@ -64,17 +67,17 @@ pub(crate) fn run_m(m: &'static M) {
 
 /// Returns the G to run: the G that the M is locked to, the G that was already picked, or the next
 /// G that is found. Returns `None` if the M must exit.
-fn next(m: &'static M) -> Option<&'static G> {
-    if let Some(g) = m.locked_g() {
-        locked_m::stop_locked_m(m);
+fn next(on: &mut OnM<'_>) -> Option<&'static G> {
+    if let Some(g) = on.locked_g() {
+        locked_m::stop_locked_m(on);
         return Some(g);
     }
-    let g = match m.take_picked() {
+    let g = match on.take_picked() {
         Some(g) => g,
-        None => find::find_runnable(m)?,
+        None => find::find_runnable(on)?,
     };
-    if m.spinning.load(Ordering::Relaxed) {
-        wake::stop_spinning(m);
+    if on.spinning.load(Ordering::Relaxed) {
+        wake::stop_spinning(on);
     }
     Some(g)
 }
@@ -82,28 +85,28 @@ fn next(m: &'static M) -> Option<&'static G> {
 /// Runs `g` until the M is back on g0. If `g` is pinned to another M, hands the P to that M
 /// instead.
 /// Go: schedule, its end.
-fn run(m: &'static M, g: &'static G) {
-    if let Some(owner) = give::pinned_m(g).filter(|owner| !ptr::eq(*owner, m)) {
-        locked_m::start_locked_m(m, g, owner);
+fn run(on: &mut OnM<'_>, g: &'static G) {
+    if let Some(owner) = give::pinned_m(g).filter(|owner| !ptr::eq(*owner, on.m())) {
+        locked_m::start_locked_m(on, g, owner);
         return;
     }
-    if m.p().is_none() || g.state() != GState::Runnable {
+    if on.p().is_none() || g.state() != GState::Runnable {
         fatal!(
             "M{} cannot run goroutine {} ({}): the M has no P, or the goroutine is not runnable",
-            m.id,
+            on.id,
             g.id(),
             g.state().name()
         );
     }
-    if stacks::ensure_stack(m, g) {
-        switch::execute(m, g);
+    if stacks::ensure_stack(on, g) {
+        switch::execute(on, g);
     }
 }
 
 /// Hands off the P of an M that exits because the G that it was locked to has exited. An M that
 /// exits for lack of work has no P.
-fn end(m: &'static M) {
-    if let Some(p) = m.release_p() {
+fn end(mut on: OnM<'_>) {
+    if let Some((p, _)) = on.own_p().map(OwnedP::release) {
         SCHED.lock.lock().ms -= 1;
         hand_off::hand_off(p);
     }

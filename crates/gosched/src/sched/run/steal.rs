@@ -2,6 +2,7 @@
 
 use crate::gmp::g::G;
 use crate::gmp::p::{P, PStatus};
+use crate::gmp::token::OwnedP;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::stopping;
 use crate::sys::Lock;
@@ -32,7 +33,7 @@ fn nap() {
 /// If Gs on other Ps keep passing control to each other through `run_next`, there seems to be a G
 /// to steal on each pass, but there is none. The thief then naps and stays a spinner. If it went to
 /// sleep instead, the next G that is made ready would wake it.
-pub(crate) fn steal(p: &'static P) -> Option<&'static G> {
+pub(crate) fn steal(p: &OwnedP<'_>) -> Option<&'static G> {
     let coprimes = coprimes()?;
     loop {
         let turns = total_run_next_takes();
@@ -55,7 +56,7 @@ fn total_run_next_takes() -> u32 {
 
 /// Tries to steal from each other P once. Takes a `run_next` only if `last` is set.
 /// Go: runqsteal for each victim.
-fn steal_once(p: &'static P, coprimes: &Coprimes, last: bool) -> Option<&'static G> {
+fn steal_once(p: &OwnedP<'_>, coprimes: &Coprimes, last: bool) -> Option<&'static G> {
     let node = p.node.load(Ordering::Relaxed);
     let near = |index: usize| {
         SCHED.p(index).is_none_or(|victim| victim.node.load(Ordering::Relaxed) == node)

@@ -23,6 +23,7 @@
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::timer::{NEVER, Timer, TimerHeap};
+use crate::gmp::token::OwnedP;
 use crate::sched::run::poll;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
@@ -144,7 +145,7 @@ const FIRE_BATCH: usize = 64;
 /// Fires up to [`FIRE_BATCH`] due timers, on g0 of an M with a P. Returns whether a G was made
 /// ready; the first such G is the next to run.
 /// Go: timers.check.
-pub(crate) fn run_due(m: &'static M) -> bool {
+pub(crate) fn run_due(p: &mut OwnedP<'_>) -> bool {
     let now = clock::now();
     let mut ready = GList::new();
     let mut left = FIRE_BATCH;
@@ -167,11 +168,11 @@ pub(crate) fn run_due(m: &'static M) -> bool {
         g.make_runnable();
         match first {
             None => first = Some(g),
-            Some(_) => switch::push(m, g),
+            Some(_) => switch::push(&p.on_m(), g),
         }
     }
     if let Some(first) = first {
-        switch::push_next(m, first);
+        switch::push_next(&p.on_m(), first);
         wake::wake_if_idle();
     }
     first.is_some()

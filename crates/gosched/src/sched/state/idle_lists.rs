@@ -3,7 +3,7 @@
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
-use crate::gmp::p::P;
+use crate::gmp::p::{Caches, P};
 use crate::sched::state::global::{Locked, SCHED, TOO_MANY_STOPPED};
 use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
 
@@ -58,6 +58,14 @@ impl Locked {
         SCHED.counts.count_acquired_p();
         sysmon_alarm::on_idle_p_acquired();
         Some(p)
+    }
+
+    /// Calls `f` with the caches of each idle P.
+    pub(crate) fn for_each_idle_cache(&mut self, f: impl Fn(&mut Caches)) {
+        for p in self.idle_ps.iter() {
+            // SAFETY: owner — the P is in the list of idle Ps, and the lock of that list is held.
+            f(unsafe { p.caches.get() });
+        }
     }
 
     /// Takes `p` from the list of idle Ps. Returns `None` if `p` is not idle.

@@ -7,19 +7,19 @@ pub(crate) static ON: AtomicBool = AtomicBool::new(false);
 
 /// Returns true once in `times` calls on average if the mode is on; false otherwise.
 #[inline]
-pub(crate) fn draw_one_in(m: &'static M, times: u32) -> bool {
+pub(crate) fn draw_one_in(m: &M, times: u32) -> bool {
     ON.load(Ordering::Relaxed) && m.p().is_some_and(|p| p.random.next().is_multiple_of(times))
 }
 
 /// Returns whether a G that should run next goes to the tail of the queue instead.
 /// Go: randomizeScheduler.
 #[inline]
-pub(crate) fn draw_push_to_tail(m: &'static M) -> bool {
+pub(crate) fn draw_push_to_tail(m: &M) -> bool {
     draw_one_in(m, 2)
 }
 
 /// Returns whether a P steals before it takes from its own queue.
 #[inline]
-pub(crate) fn draw_steal_first(m: &'static M) -> bool {
+pub(crate) fn draw_steal_first(m: &M) -> bool {
     draw_one_in(m, 4)
 }

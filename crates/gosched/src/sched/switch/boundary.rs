@@ -1,9 +1,9 @@
 //! The boundary of the runtime: what a G does before and after it uses an M or a P.
 //!
-//! Between [`enter`] and [`leave`], preemption is off: the G cannot be moved to another M.
-//! [`enter`] also checks whether the M still has its P, which may have been taken while the M was
-//! blocked in the kernel. This check and the *retaker*, the thread that takes the P, do not miss
-//! each other:
+//! From [`enter`] until the guard that it returns is dropped, preemption is off: the G is moved to
+//! another M only if it switches away itself. [`enter`] also checks whether the M still has its P,
+//! which may have been taken while the M was blocked in the kernel. This check and the *retaker*,
+//! the thread that takes the P, do not miss each other:
 //!
 //! - G: 1. turns preemption off; 2. passes a light barrier; 3. checks whether its P is being taken.
 //! - Retaker: 1. announces that it takes the P; 2. passes a heavy barrier; 3. checks whether the G
@@ -12,35 +12,71 @@
 //! At least one side sees the other. If both do, the P is not taken: see `syscall`. A G whose P was
 //! taken may be on another M when [`enter`] returns.
 
-use crate::gmp::m::M;
+use crate::gmp::token::OnM;
 use crate::sched::switch::{preempt, syscall};
 use gosched_fiber::arch;
 use gosched_fiber::carrier::{Role, role};
+use std::marker::PhantomData;
 
-/// Turns preemption off for the calling G. Returns the G's M, which has a P. Must be paired with
-/// [`leave`], which may be called on another M.
+/// A guard of a G that is inside the runtime: preemption is off. Dropping the guard turns
+/// preemption on again, possibly on another M, and serves a preemption request that came in the
+/// meantime.
+/// Go: acquirem, releasem.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct InRuntime(PhantomData<*mut ()>);
+
+impl InRuntime {
+    /// Creates the guard of a G for which preemption is already off.
+    ///
+    /// # Safety
+    /// - **carried**: the caller is a G of this runtime.
+    /// - **counted**: preemption was turned off once for this guard.
+    #[inline(always)]
+    pub(crate) unsafe fn new() -> InRuntime {
+        InRuntime(PhantomData)
+    }
+
+    /// Returns the token of the M that the G runs on now. The M has a P.
+    #[inline(always)]
+    pub(crate) fn on_m(&mut self) -> OnM<'_> {
+        // SAFETY: carried — by `new`, and preemption is off; only — the token borrows the guard.
+        unsafe { OnM::current() }
+    }
+
+    /// Turns preemption on without serving a request. Returns whether there is one.
+    #[inline(always)]
+    pub(crate) fn leave_without_serving(self) -> bool {
+        std::mem::forget(self);
+        // SAFETY: carried, counted — by `new`.
+        unsafe { arch::preempt_enable() }
+    }
+}
+
+impl Drop for InRuntime {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: carried, counted — by `new`.
+        if unsafe { arch::preempt_enable() } {
+            serve_preempt_request();
+        }
+    }
+}
+
+/// Turns preemption off for the calling G.
 /// Go: acquirem.
 #[inline(always)]
-pub(crate) fn enter() -> &'static M {
+pub(crate) fn enter() -> InRuntime {
     debug_assert_eq!(role(), Role::Goroutine);
     // SAFETY: carried — the caller is a goroutine.
     unsafe { arch::preempt_disable() };
-    // SAFETY: carried — the caller is a goroutine, and its carrier is an M.
-    let m = unsafe { M::current() };
-    if m.syscall_state.must_settle_after_barrier() {
-        return syscall::exit_syscall(m);
+    // SAFETY: carried — as above; counted — by the line above.
+    let mut inside = unsafe { InRuntime::new() };
+    let on = inside.on_m();
+    if on.syscall_state.must_settle_after_barrier() {
+        syscall::exit_syscall(on);
     }
-    m
-}
-
-/// Turns preemption on again, and serves a preemption request that came in the meantime.
-/// Go: releasem.
-#[inline(always)]
-pub(crate) fn leave() {
-    // SAFETY: carried, counted — the caller has called `enter`.
-    if unsafe { arch::preempt_enable() } {
-        serve_preempt_request();
-    }
+    inside
 }
 
 /// Serves the pending preemption request, unless preemption is off for another reason as well.
@@ -48,12 +84,12 @@ pub(crate) fn leave() {
 #[inline(never)]
 fn serve_preempt_request() {
     loop {
-        let m = enter();
-        if m.carrier.preempt_disable_count() == 1 && m.carrier.is_preempt_pending() {
-            preempt::serve_request(m);
+        let mut inside = enter();
+        let on = inside.on_m();
+        if on.carrier.preempt_disable_count() == 1 && on.carrier.is_preempt_pending() {
+            preempt::serve_request(on);
         }
-        // SAFETY: carried, counted — `enter` was called above.
-        let again = unsafe { arch::preempt_enable() };
+        let again = inside.leave_without_serving();
         // SAFETY: carried — the caller is a goroutine.
         if !again || unsafe { arch::preempt_disable_count() } > 0 {
             return;

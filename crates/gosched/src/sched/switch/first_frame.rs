@@ -7,9 +7,10 @@
 
 use crate::gmp::current;
 use crate::gmp::g::G;
-use crate::gmp::m::{Departure, M};
+use crate::gmp::m::Departure;
+use crate::gmp::token::OnM;
 use crate::sched::switch;
-use crate::sched::switch::boundary::{enter, leave};
+use crate::sched::switch::boundary::{InRuntime, enter};
 use crate::sched::switch::stacks::{self, FirstFrames};
 use crate::sched::switch::syscall;
 use crate::sys::fatal::fatal;
@@ -35,15 +36,16 @@ unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
     switch::publish_departure();
     // SAFETY: this is the G that the stack was prepared for, and Gs are never freed.
     let g: &'static G = unsafe { &*(g as *const G) };
-    // SAFETY: carried — the M's g0 switched here.
-    let m = unsafe { M::current() };
+    // SAFETY: carried — the M's g0 switched here, with preemption off; only — g0 has lent its token
+    // to the switch.
+    let mut on = unsafe { OnM::current() };
     // SAFETY: owner — the G runs here.
     let frame = unsafe { g.frame.get() };
     let Some(stack) = &frame.stack else { fatal!("goroutine {} runs without a stack", g.id()) };
     // Build on g0's stack, below its frames: on the G's own stack, the work would touch a second
     // page, which then stays in memory.
     // SAFETY: owner — this is the M's own thread, and g0 waits.
-    let below = unsafe { m.g0.get() }.sp - arch::RED_ZONE_BYTES;
+    let below = unsafe { on.g0.get() }.sp - arch::RED_ZONE_BYTES;
     let mut work = Build { stack, failed: None };
     // Building allocates. A G that holds the allocator's lock must be able to get a P, so
     // preemption is on and this M's P may be taken. The work itself needs no P.
@@ -54,12 +56,12 @@ unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
     unsafe { arch::call_on_stack(below as *mut u8, build, (&raw mut work).cast()) };
     // SAFETY: carried — as above.
     unsafe { arch::preempt_disable() };
-    if m.syscall_state.must_settle_after_barrier() {
-        syscall::exit_syscall_in_place(m);
+    if on.syscall_state.must_settle_after_barrier() {
+        syscall::exit_syscall_in_place(&mut on);
     }
     if let Some(why) = work.failed {
         stacks::ERRNO.store(stacks::errno_of(&why), Ordering::Relaxed);
-        switch::switch_to_g0(m, g, Departure::NoStack { g });
+        switch::switch_to_g0(on.lend(), g, Departure::NoStack { g });
     }
     let (top, thread_pointer) = (stack.top(), identity::thread_pointer(stack));
     // SAFETY: owner — the G runs here.
@@ -110,7 +112,8 @@ unsafe extern "C" fn run_goroutine(g: usize) -> ! {
     // SAFETY: true — the G has its own identity and is carried by an M.
     unsafe { set_role(Role::Goroutine) };
     current::set_goroutine(Some(g));
-    leave();
+    // SAFETY: carried — as above; counted — preemption is off when a goroutine is switched to.
+    drop(unsafe { InRuntime::new() });
     let task = g.task();
     // SAFETY: the task was given together with the G, and is alive until `run` reports otherwise.
     let kind = unsafe { (*task).kind };
@@ -125,15 +128,13 @@ unsafe extern "C" fn run_goroutine(g: usize) -> ! {
         unsafe { libc::exit(0) };
     }
     g.leave_group();
-    if let Some(p) = enter().p() {
+    if let Some(p) = enter().on_m().own_p() {
         p.count_ended();
     }
-    leave();
     if needs_completion {
         // SAFETY: `run` has returned that the task is alive; `complete` is called once.
         unsafe { (kind.complete)(task) };
     }
-    let m = enter();
-    switch::depart(m, g, Departure::Exit { g });
+    switch::depart(enter().on_m(), g, Departure::Exit { g });
     fatal!("goroutine {} continues after its exit", g.id())
 }

@@ -33,13 +33,14 @@ pub(crate) mod stopped_m;
 pub(crate) mod syscall;
 
 use crate::gmp::g::G;
-use crate::gmp::m::{Departure, M};
+use crate::gmp::m::Departure;
 use crate::gmp::p::P;
 use crate::gmp::state::GState;
+use crate::gmp::token::{OnM, OwnedP};
 use crate::gmp::track::TRACKING_PERIOD;
 use crate::probe;
 use crate::protocol::run_queue::TimeSlice;
-use crate::sched::state::global::{self, SCHED};
+use crate::sched::state::global::{self, Locked, SCHED};
 use crate::sched::state::{poller_role, seeded, timekeeper};
 use crate::sched::wake;
 use gosched_fiber::arch::{self, SavedContext};
@@ -58,10 +59,10 @@ enum Next {
 /// Switches from the calling G to the next G of its P. Returns when the calling G is resumed,
 /// possibly on another M. Preemption is off on entry and on return.
 #[inline(always)]
-pub(crate) fn depart(m: &'static M, g: &'static G, departure: Departure) {
-    match m.p().map_or(Next::NeedsG0, |p| pick_next(m, p, track)) {
-        Next::Found(next) => switch_to_g(m, g, next, departure),
-        Next::Empty | Next::NeedsG0 => switch_to_g0(m, g, departure),
+pub(crate) fn depart(mut on: OnM<'_>, g: &'static G, departure: Departure) {
+    match on.own_p().map_or(Next::NeedsG0, |mut p| pick_next(&mut p, track)) {
+        Next::Found(next) => switch_to_g(on, g, next, departure),
+        Next::Empty | Next::NeedsG0 => switch_to_g0(on, g, departure),
     }
 }
 
@@ -70,41 +71,33 @@ pub(crate) fn depart(m: &'static M, g: &'static G, departure: Departure) {
 /// switch, unless g0 must choose. Preemption is off on entry and on return.
 /// Go: gosched_m.
 #[inline(always)]
-pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
-    let Some(p) = m.p() else {
-        return switch_to_g0(m, g, Departure::Yield { g, held: false });
+pub(crate) fn depart_yielding(mut on: OnM<'_>, g: &'static G) {
+    let Some(mut p) = on.own_p() else {
+        return switch_to_g0(on, g, Departure::Yield { g, held: false });
     };
-    match pick_next(m, p, track_yielding) {
-        Next::Found(next) => switch_to_g(m, g, next, Departure::Yield { g, held: false }),
-        Next::NeedsG0 => switch_to_g0(m, g, Departure::Yield { g, held: false }),
+    match pick_next(&mut p, track_yielding) {
+        Next::Found(next) => switch_to_g(on, g, next, Departure::Yield { g, held: false }),
+        Next::NeedsG0 => switch_to_g0(on, g, Departure::Yield { g, held: false }),
         // With both queues empty, the calling G would be the next G itself.
         Next::Empty if SCHED.queued.load(Ordering::Relaxed) == 0 => p.start_slice(),
         Next::Empty => {
-            // The lock is held across the switch: one critical section takes the next G from the
-            // head and puts the calling G at the tail.
-            SCHED.lock.acquire();
-            let next = refill_from_global(p);
-            match next {
-                Some(next) => {
-                    p.start_slice();
-                    switch_to_g(m, g, next, Departure::Yield { g, held: true });
-                }
-                None => {
-                    // SAFETY: held — acquired above.
-                    unsafe { SCHED.lock.release() };
-                    p.start_slice();
-                }
+            let mut locked = SCHED.lock.lock();
+            let next = refill_from_global(&mut locked, &p);
+            p.start_slice();
+            if let Some(next) = next {
+                // The lock is held across the switch: one critical section takes the next G from
+                // the head and puts the calling G at the tail.
+                std::mem::forget(locked);
+                switch_to_g(on, g, next, Departure::Yield { g, held: true });
             }
         }
     }
 }
 
 /// Takes the P's share of the global queue: returns the first G and puts the rest into the P's own
-/// queue, which must be empty. The caller holds the scheduler's lock.
+/// queue, which must be empty.
 /// Go: globrunqgetbatch.
-pub(crate) fn refill_from_global(p: &'static P) -> Option<&'static G> {
-    // SAFETY: held — promised by the caller; no other reference to the value is in use.
-    let locked = unsafe { SCHED.lock.value() };
+pub(crate) fn refill_from_global(locked: &mut Locked, p: &OwnedP<'_>) -> Option<&'static G> {
     let beside = locked.queue.pop_stopped_or_interrupted();
     let first = beside.or_else(|| spill::refill(&p.queue, locked.queue.any(), SCHED.procs()));
     locked.publish_length();
@@ -114,18 +107,14 @@ pub(crate) fn refill_from_global(p: &'static P) -> Option<&'static G> {
 /// Takes the next G from the P's own queue, or returns [`Next::NeedsG0`] if g0 must choose. Calls
 /// `if_tracked` for each tracked departure; `if_tracked` returns whether g0 must choose.
 #[inline(always)]
-fn pick_next(
-    m: &'static M,
-    p: &'static P,
-    if_tracked: impl Fn(&'static M, &'static P) -> bool,
-) -> Next {
+fn pick_next(p: &mut OwnedP<'_>, if_tracked: impl Fn(&mut OwnedP<'_>) -> bool) -> Next {
     let due = p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
         && (SCHED.queued.load(Ordering::Relaxed) > 0 || poller_role::should_poll());
     if due
         || timekeeper::are_due()
-        || (p.count_departure() && if_tracked(m, p))
+        || (p.count_departure() && if_tracked(p))
         || SCHED.attention.flags() != 0
-        || m.carrier.slow_path_flags() != 0
+        || p.on_m().carrier.slow_path_flags() != 0
     {
         return Next::NeedsG0;
     }
@@ -142,9 +131,9 @@ fn pick_next(
 /// checking once per tracked departure is sufficient.
 #[cold]
 #[inline(never)]
-fn track(m: &'static M, p: &'static P) -> bool {
+fn track(p: &mut OwnedP<'_>) -> bool {
     p.set_departures_until_tracked(TRACKING_PERIOD - 1);
-    if let Some(g) = m.curg().filter(|_| probe::ENABLED) {
+    if let Some(g) = p.on_m().curg().filter(|_| probe::ENABLED) {
         g.track();
     }
     p.has_spent_pair_budget()
@@ -155,19 +144,19 @@ fn track(m: &'static M, p: &'static P) -> bool {
 /// if another P steals the queued Gs meanwhile.
 #[cold]
 #[inline(never)]
-fn track_yielding(m: &'static M, p: &'static P) -> bool {
+fn track_yielding(p: &mut OwnedP<'_>) -> bool {
     let is_alone = p.queue.is_empty() && SCHED.queued.load(Ordering::Relaxed) == 0;
     if is_alone {
         p.set_departures_until_tracked(TRACKING_PERIOD - 1);
         return p.has_spent_pair_budget();
     }
-    track(m, p) || probe::ENABLED
+    track(p) || probe::ENABLED
 }
 
 /// Starts a new slice for a G from the P's own queue, or continues the current one.
 /// Go: inheritTime.
 #[inline]
-pub(crate) fn start_or_inherit_slice(p: &'static P, slice: TimeSlice) {
+pub(crate) fn start_or_inherit_slice(p: &OwnedP<'_>, slice: TimeSlice) {
     match slice {
         TimeSlice::New => p.start_slice(),
         TimeSlice::Inherited => p.inherit_slice(),
@@ -177,44 +166,46 @@ pub(crate) fn start_or_inherit_slice(p: &'static P, slice: TimeSlice) {
 /// Switches from `g` to `next`, which the caller took from a queue and owns.
 /// Go: none: Go always goes through g0.
 #[inline(always)]
-fn switch_to_g(m: &'static M, g: &'static G, next: &'static G, departure: Departure) {
+fn switch_to_g(mut on: OnM<'_>, g: &'static G, next: &'static G, departure: Departure) {
     let direct = next.pinned.load(Ordering::Relaxed).is_null()
-        && can_publish_quickly(m, departure)
-        && stacks::ensure_cached_stack(m, next);
+        && can_publish_quickly(&mut on, departure)
+        && stacks::ensure_cached_stack(&mut on, next);
     if !direct {
-        m.set_picked(next);
-        return switch_to_g0(m, g, departure);
+        on.set_picked(next);
+        return switch_to_g0(on, g, departure);
     }
     next.transition(GState::Runnable, GState::Running);
-    m.set_curg(Some(next));
+    on.set_curg(Some(next));
     let to = saved(next);
     // SAFETY: to — `next` was runnable, and this M alone owns it.
-    unsafe { switch(m, saved(g), to, departure) };
+    unsafe { switch(on, saved(g), to, departure) };
 }
 
 /// Returns whether the departure can be published on another G's stack: without a system call and
 /// without a lock that may be held for long.
 #[inline]
-fn can_publish_quickly(m: &'static M, departure: Departure) -> bool {
-    !matches!(departure, Departure::Exit { .. }) || stacks::can_recycle_without_lock(m)
+fn can_publish_quickly(on: &mut OnM<'_>, departure: Departure) -> bool {
+    !matches!(departure, Departure::Exit { .. }) || stacks::can_recycle_without_lock(on)
 }
 
 /// Switches from `g` to g0.
 /// Go: mcall.
 #[inline(always)]
-pub(crate) fn switch_to_g0(m: &'static M, g: &'static G, departure: Departure) {
-    m.set_curg(None);
+pub(crate) fn switch_to_g0(on: OnM<'_>, g: &'static G, departure: Departure) {
+    on.set_curg(None);
+    let to = on.g0.as_ptr();
     // SAFETY: to — g0 waits in `execute`, and only this M resumes it.
-    unsafe { switch(m, saved(g), m.g0.as_ptr(), departure) };
+    unsafe { switch(on, saved(g), to, departure) };
 }
 
 /// Switches from g0 to `g`. Returns when the M is back on g0 and the departure is published.
 /// Go: execute.
-pub(crate) fn execute(m: &'static M, g: &'static G) {
+pub(crate) fn execute(on: &mut OnM<'_>, g: &'static G) {
     g.transition(GState::Runnable, GState::Running);
-    m.set_curg(Some(g));
+    on.set_curg(Some(g));
+    let from = on.g0.as_ptr();
     // SAFETY: to — `g` was runnable, and this M alone owns it.
-    unsafe { switch(m, m.g0.as_ptr(), saved(g), Departure::None) };
+    unsafe { switch(on.lend(), from, saved(g), Departure::None) };
 }
 
 /// Stores the departure in the M and switches. When `from` is resumed, publishes the departure that
@@ -224,13 +215,12 @@ pub(crate) fn execute(m: &'static M, g: &'static G) {
 /// - **to**: as for [`arch::switch`].
 #[inline(always)]
 unsafe fn switch(
-    m: &'static M,
+    mut on: OnM<'_>,
     from: *mut SavedContext,
     to: *mut SavedContext,
     departure: Departure,
 ) {
-    // SAFETY: owner — this is the M's own thread, and no departure is pending.
-    unsafe { m.pending_departure.as_ptr().write(departure) };
+    on.set_departure(departure);
     // SAFETY: to — promised by the caller; from — the caller's own context, in a record that is
     // never freed; fs — each G has its own thread pointer, and so has the M.
     unsafe { arch::switch(from, to, 0) };
@@ -242,18 +232,17 @@ unsafe fn switch(
 /// Go: park_m, goschedImpl, goyield_m, gdestroy: what the function of mcall does.
 #[inline(always)]
 pub(crate) fn publish_departure() {
-    // SAFETY: carried — an M switched to the caller.
-    let m = unsafe { M::current() };
-    // SAFETY: owner — this is the M's own thread.
-    let departure = unsafe { m.pending_departure.as_ptr().replace(Departure::None) };
-    match departure {
+    // SAFETY: carried — an M switched to the caller; only — the code that switched away has given
+    // or lent its token to the switch.
+    let mut on = unsafe { OnM::current() };
+    match on.take_departure() {
         Departure::None => {}
         Departure::Park { g, commit, data } => {
             g.transition(GState::Running, GState::Waiting);
             // SAFETY: the caller of `park` passed `commit` and `data` together.
             if !unsafe { commit(g, data) } {
                 g.transition(GState::Waiting, GState::Runnable);
-                push_next(m, g);
+                push_next(&on, g);
                 wake::wake_if_idle();
             }
         }
@@ -270,19 +259,19 @@ pub(crate) fn publish_departure() {
         }
         Departure::YieldLocally { g } => {
             g.transition(GState::Running, GState::Runnable);
-            push(m, g);
+            push(&on, g);
             wake::wake_if_idle();
         }
         Departure::Stopped { g } => {
             g.transition(GState::Running, GState::Runnable);
-            push_next(m, g);
+            push_next(&on, g);
         }
         Departure::Interrupted { g } => {
             g.transition(GState::Running, GState::Runnable);
             SCHED.lock.lock().push_interrupted(g);
             wake::wake_if_idle();
         }
-        Departure::Exit { g } => stacks::recycle_g(m, g),
+        Departure::Exit { g } => stacks::recycle_g(&mut on, g),
         Departure::NoStack { g } => stacks::drop_stack_and_queue(g),
     }
 }
@@ -291,9 +280,9 @@ pub(crate) fn publish_departure() {
 /// queue. If the M has no P, puts `g` at the tail of the global queue.
 /// Go: runqput(next = true).
 #[inline]
-pub(crate) fn push_next(m: &'static M, g: &'static G) {
-    let Some(p) = m.p() else { return push_global(g) };
-    if seeded::draw_push_to_tail(m) {
+pub(crate) fn push_next(on: &OnM<'_>, g: &'static G) {
+    let Some(p) = on.p() else { return push_global(g) };
+    if seeded::draw_push_to_tail(on) {
         return push_local(p, g);
     }
     if let Some(kicked) = p.queue.push_next(g) {
@@ -303,8 +292,8 @@ pub(crate) fn push_next(m: &'static M, g: &'static G) {
 
 /// Puts `g` at the tail of the queue of the M's P, or of the global queue if the M has no P.
 /// Go: runqput(next = false).
-pub(crate) fn push(m: &'static M, g: &'static G) {
-    match m.p() {
+pub(crate) fn push(on: &OnM<'_>, g: &'static G) {
+    match on.p() {
         Some(p) => push_local(p, g),
         None => push_global(g),
     }

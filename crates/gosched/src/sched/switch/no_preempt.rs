@@ -13,12 +13,12 @@ pub(crate) fn without<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
             let before = self.0.no_preempt_depth.load(Ordering::Relaxed);
             self.0.no_preempt_depth.store(before - 1, Ordering::Relaxed);
             if before == 1 {
-                let m = boundary::enter();
-                // `leave` serves a request that came during the section.
-                if m.preempt_request.load(Ordering::Relaxed) != 0 {
-                    m.carrier.set_preempt_pending(true);
+                let mut inside = boundary::enter();
+                let on = inside.on_m();
+                // Dropping `inside` serves a request that came during the section.
+                if on.preempt_request.load(Ordering::Relaxed) != 0 {
+                    on.carrier.set_preempt_pending(true);
                 }
-                boundary::leave();
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use crate::gmp::current;
 use crate::gmp::g::G;
-use crate::gmp::m::{Commit, Departure, M};
+use crate::gmp::m::{Commit, Departure};
 use crate::gmp::reason::WaitReason;
 use crate::probe;
-use crate::sched::switch::boundary::{enter, leave};
+use crate::sched::switch::boundary::{InRuntime, enter};
 use crate::sched::{switch, wake};
 use crate::sys::forked;
 use gosched_fiber::NoPreempt;
@@ -19,9 +19,8 @@ use gosched_fiber::NoPreempt;
 #[inline]
 pub(crate) unsafe fn park(g: &'static G, reason: WaitReason, commit: Commit, data: *const ()) {
     forked::refuse_in_child("a wait");
-    enter();
     // SAFETY: commit — promised by the caller.
-    unsafe { park_in_runtime(g, reason, commit, data) };
+    unsafe { park_in_runtime(enter(), g, reason, commit, data) };
 }
 
 /// Like [`park`], for a G that is inside the runtime. The G is outside the runtime when this
@@ -32,16 +31,14 @@ pub(crate) unsafe fn park(g: &'static G, reason: WaitReason, commit: Commit, dat
 /// - **commit**: as for [`park`].
 #[inline(never)]
 pub(crate) unsafe fn park_in_runtime(
+    mut inside: InRuntime,
     g: &'static G,
     reason: WaitReason,
     commit: Commit,
     data: *const (),
 ) {
-    // SAFETY: carried — the caller is a G of this runtime, and preemption is off.
-    let m = unsafe { M::current() };
     g.begin_wait(reason, data);
-    switch::depart(m, g, Departure::Park { g, commit, data });
-    leave();
+    switch::depart(inside.on_m(), g, Departure::Park { g, commit, data });
 }
 
 /// Makes a parked G runnable. The G becomes the next to run on the caller's P, or goes to the tail
@@ -50,9 +47,7 @@ pub(crate) unsafe fn park_in_runtime(
 #[inline]
 pub(crate) fn ready(g: &'static G) {
     if current::is_fiber() {
-        enter();
-        ready_in_runtime(g);
-        leave();
+        ready_in_runtime(&mut enter(), g);
     } else {
         // Inside `host` the caller runs on an M's thread and could be preempted.
         // SAFETY: here — nothing below waits or switches.
@@ -66,11 +61,9 @@ pub(crate) fn ready(g: &'static G) {
 /// Like [`ready`], for a caller that is inside the runtime.
 /// Go: ready.
 #[inline]
-pub(crate) fn ready_in_runtime(g: &'static G) {
-    // SAFETY: carried — the caller is a G of this runtime, and preemption is off.
-    let m = unsafe { M::current() };
+pub(crate) fn ready_in_runtime(inside: &mut InRuntime, g: &'static G) {
     g.make_runnable();
-    switch::push_next(m, g);
+    switch::push_next(&inside.on_m(), g);
     probe_and_wake();
 }
 
@@ -78,17 +71,13 @@ pub(crate) fn ready_in_runtime(g: &'static G) {
 #[inline(never)]
 pub(crate) fn yield_now(g: &'static G) {
     forked::refuse_in_child("`yield_now`");
-    let m = enter();
-    switch::depart_yielding(m, g);
-    leave();
+    switch::depart_yielding(enter().on_m(), g);
 }
 
 /// Moves the calling G to the tail of its P's own queue and runs the next G. For use by the
 /// runtime.
 pub(crate) fn yield_locally(g: &'static G) {
-    let m = enter();
-    switch::depart(m, g, Departure::YieldLocally { g });
-    leave();
+    switch::depart(enter().on_m(), g, Departure::YieldLocally { g });
 }
 
 /// Passes the probe point and wakes an M if one is needed. Called after each submission, with

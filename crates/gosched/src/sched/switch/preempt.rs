@@ -3,9 +3,9 @@
 //!
 //! **Requesting.** The word `preempt_request` of an M holds the reason ([`PreemptReason`]) and the
 //! turn on the M's P that the request is for. The requesting thread sets this word, then the
-//! pending flag that `leave` checks (`Carrier::set_preempt_pending`), then sends the signal. A
-//! request stays in place until it is served; sysmon repeats the signal. A request for an earlier
-//! turn is out of date and is not served.
+//! pending flag that a G checks when it leaves the runtime (`Carrier::set_preempt_pending`), then
+//! sends the signal. A request stays in place until it is served; sysmon repeats the signal. A
+//! request for an earlier turn is out of date and is not served.
 //!
 //! **Serving.** A G that is inside the runtime serves the request when it leaves. It goes to the
 //! tail of the global queue if its slice is over, before all other Gs if it makes room, and to
@@ -29,6 +29,7 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
+use crate::gmp::token::OnM;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{stopping, thread_requests, timekeeper};
 use crate::sched::switch::{stopped_m, syscall};
@@ -142,13 +143,13 @@ pub(crate) fn set_request(m: &'static M, why: PreemptReason, turn: u32) {
 }
 
 /// Returns whether the request of `m` has this reason.
-fn has_request(m: &'static M, why: PreemptReason) -> bool {
+fn has_request(m: &M, why: PreemptReason) -> bool {
     m.preempt_request.load(Ordering::Relaxed) >> 32 == why as u64
 }
 
 /// Returns why `m`, which has the P `p`, must stop its G. Returns `None` if there is no request, or
 /// if the request is for an earlier turn.
-fn request(m: &'static M, p: &'static P) -> Option<PreemptReason> {
+fn request(m: &M, p: &'static P) -> Option<PreemptReason> {
     if stopping::is_stopping() {
         return Some(PreemptReason::World);
     }
@@ -161,19 +162,19 @@ fn request(m: &'static M, p: &'static P) -> Option<PreemptReason> {
 /// Serves the request of `m`, if it is not out of date. In a `no_preempt` section the request stays
 /// in place, unless the world stops. Called when the G leaves the runtime, with preemption off.
 /// Go: gopreempt_m.
-pub(crate) fn serve_request(m: &'static M) {
-    m.carrier.set_preempt_pending(false);
-    let (Some(g), Some(p)) = (m.curg(), m.p()) else { return };
-    let why = request(m, p);
+pub(crate) fn serve_request(on: OnM<'_>) {
+    on.carrier.set_preempt_pending(false);
+    let (Some(g), Some(p)) = (on.curg(), on.p()) else { return };
+    let why = request(&on, p);
     if g.no_preempt_depth.load(Ordering::Relaxed) > 0 && why != Some(PreemptReason::World) {
         return;
     }
-    m.preempt_request.store(0, Ordering::Relaxed);
+    on.preempt_request.store(0, Ordering::Relaxed);
     match why {
         None => {}
-        Some(PreemptReason::World) => switch::switch_to_g0(m, g, Departure::Stopped { g }),
-        Some(PreemptReason::MakeRoom) => switch::switch_to_g0(m, g, Departure::Interrupted { g }),
-        Some(_) => switch::switch_to_g0(m, g, Departure::Yield { g, held: false }),
+        Some(PreemptReason::World) => switch::switch_to_g0(on, g, Departure::Stopped { g }),
+        Some(PreemptReason::MakeRoom) => switch::switch_to_g0(on, g, Departure::Interrupted { g }),
+        Some(_) => switch::switch_to_g0(on, g, Departure::Yield { g, held: false }),
     }
 }
 
@@ -206,7 +207,10 @@ pub(crate) unsafe fn on_preempt_signal(carrier: &Carrier, at: &mut Interruption)
     // SAFETY: carried — this is the thread of the M `m`.
     unsafe { arch::preempt_disable() };
     barrier::light();
-    if !try_preempt(m, at) {
+    // SAFETY: own — this is the thread of `m`; only — preemption was on, so the interrupted code
+    // uses no token.
+    let mut on = unsafe { OnM::of(m) };
+    if !try_preempt(&mut on, at) {
         // SAFETY: carried, counted — as above.
         unsafe { arch::preempt_enable() };
     }
@@ -215,7 +219,8 @@ pub(crate) unsafe fn on_preempt_signal(carrier: &Carrier, at: &mut Interruption)
 /// Preempts the G of `m`, if there is a valid request. Returns whether the G will be moved: it
 /// then continues in `boot::preemption::async_preempt`, and preemption stays off until that
 /// function returns.
-fn try_preempt(m: &'static M, at: &mut Interruption) -> bool {
+fn try_preempt(on: &mut OnM<'_>, at: &mut Interruption) -> bool {
+    let m = on.m();
     let Some(g) = m.curg() else { return false };
     let why = if !m.syscall_state.must_settle() {
         m.p().and_then(|p| request(m, p).filter(|&why| is_worthwhile(p, why)))
@@ -235,7 +240,7 @@ fn try_preempt(m: &'static M, at: &mut Interruption) -> bool {
         return true;
     }
     if MAY_STOP_IN_PLACE.load(Ordering::Relaxed) && !defer_if_outside_text(m, at) {
-        stop_in_place(m, g, why, at);
+        stop_in_place(on, g, why, at);
     }
     false
 }
@@ -253,7 +258,7 @@ pub(crate) fn has_waiting_g(p: &'static P) -> bool {
 
 /// Defers the request if the G is outside the program's text and the limit is not reached. Returns
 /// whether the request is deferred.
-fn defer_if_outside_text(m: &'static M, at: &Interruption) -> bool {
+fn defer_if_outside_text(m: &M, at: &Interruption) -> bool {
     let times = m.deferred.load(Ordering::Relaxed);
     let most = if exit_guard::is_claimed() { MAX_DEFERRALS_DURING_REPORT } else { MAX_DEFERRALS };
     let is_deferred = !at.is_async_safe_point() && times < most && MAY_MOVE.load(Ordering::Relaxed);
@@ -265,18 +270,18 @@ fn defer_if_outside_text(m: &'static M, at: &Interruption) -> bool {
 /// Gives the M's P away and sleeps in the signal handler until the M gets a P again. The registers
 /// of `g` are visible to dumps meanwhile. Returns at once if the P would have to wait for a new
 /// thread.
-fn stop_in_place(m: &'static M, g: &'static G, why: PreemptReason, at: &Interruption) {
+fn stop_in_place(on: &mut OnM<'_>, g: &'static G, why: PreemptReason, at: &Interruption) {
     let registers = at.registers();
     g.set_stopped_registers(&raw const registers);
-    sleep_in_place(m, g, why, at);
+    sleep_in_place(on, g, why, at);
     g.set_stopped_registers(ptr::null());
 }
 
 /// The part of [`stop_in_place`] during which the registers are visible.
-fn sleep_in_place(m: &'static M, g: &'static G, why: PreemptReason, at: &Interruption) {
+fn sleep_in_place(on: &mut OnM<'_>, g: &'static G, why: PreemptReason, at: &Interruption) {
     if why == PreemptReason::NoP {
         count(at);
-        return syscall::exit_syscall_in_place(m);
+        return syscall::exit_syscall_in_place(on);
     }
     let mut locked = SCHED.lock.lock();
     let stopping = stopping::is_stopping();
@@ -288,10 +293,10 @@ fn sleep_in_place(m: &'static M, g: &'static G, why: PreemptReason, at: &Interru
         thread_requests::request_thread();
         return;
     }
-    let Some(p) = m.release_p() else { return };
-    m.preempt_request.store(0, Ordering::Relaxed);
-    m.carrier.set_preempt_pending(false);
-    let pinned = stopped_m::pin_and_enqueue(&mut locked, m, g, why != PreemptReason::Slice);
+    let Some(p) = on.release_p() else { return };
+    on.preempt_request.store(0, Ordering::Relaxed);
+    on.carrier.set_preempt_pending(false);
+    let pinned = stopped_m::pin_and_enqueue(&mut locked, on, g, why != PreemptReason::Slice);
     if stopping {
         stopping::count_stopped(&mut locked, p);
         drop(locked);
@@ -300,7 +305,7 @@ fn sleep_in_place(m: &'static M, g: &'static G, why: PreemptReason, at: &Interru
         wake::wake_if_idle();
     }
     count(at);
-    stopped_m::sleep_pinned(m, g, pinned);
+    stopped_m::sleep_pinned(on, g, pinned);
 }
 
 fn count(at: &Interruption) {

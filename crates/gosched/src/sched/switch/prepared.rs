@@ -9,7 +9,7 @@ use crate::gmp::current;
 use crate::gmp::g::{G, GInit};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::spawn_request::SpawnRequest;
-use crate::sched::switch::boundary::{enter, leave};
+use crate::sched::switch::boundary::enter;
 use crate::sched::switch::{spawn, stacks};
 use crate::sys::forked;
 use gosched_fiber::lock::NoPreemptLockGuard;
@@ -37,14 +37,12 @@ fn take() -> Option<(&'static G, u64)> {
             .pop_front()
             .map(|g| (g, SCHED.take_ids(1)));
     }
-    let p = enter().p();
-    let taken = p.and_then(|p| {
-        let g = stacks::take_free_g(p)?;
-        stacks::give_up_kept_stack(p, g);
-        Some((g, stacks::take_id(p, g)))
-    });
-    leave();
-    taken
+    let mut inside = enter();
+    let mut on = inside.on_m();
+    let mut p = on.own_p()?;
+    let g = stacks::take_free_g(&mut p)?;
+    stacks::give_up_kept_stack(&mut p, g);
+    Some((g, stacks::take_id(&mut p, g)))
 }
 
 /// See [`discard`](crate::sched::discard).
@@ -54,20 +52,17 @@ pub(crate) fn discard(g: &'static G) {
     if !current::is_fiber() {
         return NoPreemptLockGuard::new(&SCHED.lock).free.push_front(g);
     }
-    match enter().p() {
-        // SAFETY: owner — the caller has the P.
-        Some(p) => stacks::put_free_g(unsafe { p.caches.get() }, g),
+    match enter().on_m().own_p() {
+        Some(mut p) => stacks::put_free_g(p.caches(), g),
         None => SCHED.lock.lock().free.push_front(g),
     }
-    leave();
 }
 
 /// See [`begin_prepared`](crate::sched::begin_prepared).
 pub(crate) fn begin_prepared(g: &'static G) {
     g.set_prepared(false);
     g.enter_group();
-    if let Some(p) = enter().p() {
+    if let Some(p) = enter().on_m().own_p() {
         p.count_started();
     }
-    leave();
 }

@@ -6,7 +6,7 @@ use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::spawn_request::SpawnRequest;
-use crate::sched::switch::boundary::{enter, leave};
+use crate::sched::switch::boundary::enter;
 use crate::sched::switch::park::probe_and_wake;
 use crate::sched::switch::{self, stacks};
 use crate::sched::wake;
@@ -26,20 +26,20 @@ pub(crate) fn spawn(request: SpawnRequest<'_>) -> (&'static G, u64) {
     }
     let parent = current::goroutine().map_or(0, G::id);
     loop {
-        let m = enter();
-        let Some(p) = m.p() else { unreachable!("`enter` returns an M that has a P") };
-        let Some(g) = stacks::take_free_g(p) else {
-            leave();
+        let mut inside = enter();
+        let mut on = inside.on_m();
+        let Some(mut p) = on.own_p() else { unreachable!("an M has a P after `enter`") };
+        let Some(g) = stacks::take_free_g(&mut p) else {
+            drop(inside);
             allocate_gs();
             continue;
         };
-        let id = stacks::take_id(p, g);
+        let id = stacks::take_id(&mut p, g);
         init_g(g, id, parent, request);
-        stacks::use_kept_stack(p, g);
+        stacks::use_kept_stack(&mut p, g);
         p.count_started();
-        switch::push_next(m, g);
+        switch::push_next(&on, g);
         probe_and_wake();
-        leave();
         return (g, id);
     }
 }

@@ -14,10 +14,10 @@
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
-use crate::gmp::m::M;
-use crate::gmp::p::{Caches, P};
+use crate::gmp::p::Caches;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
+use crate::gmp::token::{OnM, OwnedP};
 use crate::sched::state::global::{ID_BATCH, SCHED};
 use crate::sched::wake;
 use crate::sys::barrier;
@@ -35,14 +35,13 @@ const MAX_FREE_GS: usize = 64;
 const FREE_GS_BATCH: usize = 32;
 
 /// Takes a dead G from the P's cache, or from the global list. Returns `None` if there is no dead G
-/// and the caller must allocate. Preemption is off.
+/// and the caller must allocate.
 /// Go: gfget.
 #[inline]
-pub(crate) fn take_free_g(p: &'static P) -> Option<&'static G> {
-    // SAFETY: owner — the caller has the P.
-    let caches = unsafe { p.caches.get() };
-    let g = caches.free.pop_front().or_else(|| refill(&mut caches.free));
-    p.free_g_count.store(caches.free.len() as u32, Ordering::Relaxed);
+pub(crate) fn take_free_g(p: &mut OwnedP<'_>) -> Option<&'static G> {
+    let free = &mut p.caches().free;
+    let g = free.pop_front().or_else(|| refill(free));
+    p.publish_free_gs();
     g
 }
 
@@ -61,12 +60,11 @@ fn refill(free: &mut GList) -> Option<&'static G> {
 /// The first G of one in this many batches of ids is tracked: one G in 1024.
 const ID_BATCHES_PER_TRACKED_G: u32 = 64;
 
-/// Returns an id for `g`, a dead G that is about to start on this P. Preemption is off.
+/// Returns an id for `g`, a dead G that is about to start on this P.
 /// Go: p.goidcache in newproc1.
 #[inline]
-pub(crate) fn take_id(p: &'static P, g: &'static G) -> u64 {
-    // SAFETY: owner — the caller has the P.
-    let caches = unsafe { p.caches.get() };
+pub(crate) fn take_id(p: &mut OwnedP<'_>, g: &'static G) -> u64 {
+    let caches = p.caches();
     let ids = &mut caches.ids;
     if ids.0 == ids.1 {
         ids.0 = SCHED.take_ids(ID_BATCH);
@@ -81,62 +79,59 @@ pub(crate) fn take_id(p: &'static P, g: &'static G) -> u64 {
 }
 
 /// Prepares the stack that `g` kept from its previous life. If this life needs a stack of another
-/// size, moves the kept stack to the P's cache instead. Preemption is off, and the caller owns `p`.
+/// size, moves the kept stack to the P's cache instead.
 #[inline]
-pub(crate) fn use_kept_stack(p: &'static P, g: &'static G) {
+pub(crate) fn use_kept_stack(p: &mut OwnedP<'_>, g: &'static G) {
     // SAFETY: owner — the caller has taken the dead G from a list.
     let frame = unsafe { g.frame.get() };
     let Some(stack) = &frame.stack else { return };
-    if frame.size.is_none() { write_first_frame(g, stack) } else { give_up_kept_stack(p, g) }
+    if frame.size.is_none() {
+        write_first_frame(&p.on_m(), g, stack);
+    } else {
+        give_up_kept_stack(p, g);
+    }
 }
 
-/// Moves the stack that `g` kept from its previous life to the P's cache. Preemption is off, and
-/// the caller owns `p`.
-pub(crate) fn give_up_kept_stack(p: &'static P, g: &'static G) {
+/// Moves the stack that `g` kept from its previous life to the P's cache.
+pub(crate) fn give_up_kept_stack(p: &mut OwnedP<'_>, g: &'static G) {
     // SAFETY: owner — the caller has taken the dead G from a list.
     if let Some(stack) = unsafe { g.frame.get() }.stack.take() {
-        // SAFETY: owner — the caller has the P.
-        unsafe { p.caches.get() }.stacks.put(stack);
+        p.caches().stacks.put(stack);
     }
 }
 
 /// Gives `g` a stack from the P's cache if it has none and needs the default size. Returns whether
 /// `g` has a stack.
 #[inline]
-pub(crate) fn ensure_cached_stack(m: &'static M, g: &'static G) -> bool {
+pub(crate) fn ensure_cached_stack(on: &mut OnM<'_>, g: &'static G) -> bool {
     if g.has_stack() {
         return true;
     }
     // SAFETY: owner — the caller took `g` from a queue.
     let frame = unsafe { g.frame.get() };
-    let Some(p) = m.p().filter(|_| frame.size.is_none()) else { return false };
-    // SAFETY: owner — the caller has the P.
-    let stacks = unsafe { &mut p.caches.get().stacks };
-    frame.stack = stacks.take_cached();
-    frame.stack.as_ref().inspect(|stack| write_first_frame(g, stack)).is_some()
+    let Some(mut p) = on.own_p().filter(|_| frame.size.is_none()) else { return false };
+    frame.stack = p.caches().stacks.take_cached();
+    frame.stack.as_ref().inspect(|stack| write_first_frame(on, g, stack)).is_some()
 }
 
 /// Gives `g` a stack if it has none. Called on g0, with a P. Returns false if there is no memory
 /// for a stack: `g` is then queued until another G exits.
-pub(crate) fn ensure_stack(m: &'static M, g: &'static G) -> bool {
-    if ensure_cached_stack(m, g) {
+pub(crate) fn ensure_stack(on: &mut OnM<'_>, g: &'static G) -> bool {
+    if ensure_cached_stack(on, g) {
         return true;
     }
-    let Some(p) = m.p() else { return false };
-    // SAFETY: owner — the caller has the P.
-    let stacks = unsafe { &mut p.caches.get().stacks };
+    let Some(mut p) = on.own_p() else { return false };
     // SAFETY: owner — the caller took `g` from a queue.
     let frame = unsafe { g.frame.get() };
-    let size = frame.size.unwrap_or(stacks.size());
-    let taken = stacks.take(size).or_else(|_| {
-        collect_stacks(p);
-        // SAFETY: owner — the caller has the P.
-        unsafe { p.caches.get() }.stacks.take(size)
+    let size = frame.size.unwrap_or(p.caches().stacks.size());
+    let taken = p.caches().stacks.take(size).or_else(|_| {
+        collect_stacks(&mut p);
+        p.caches().stacks.take(size)
     });
     match taken {
         Ok(stack) => {
             TRIED_AGAIN.store(false, Ordering::Relaxed);
-            write_first_frame(g, frame.stack.insert(stack));
+            write_first_frame(on, g, frame.stack.insert(stack));
             true
         }
         Err(why) => {
@@ -149,14 +144,9 @@ pub(crate) fn ensure_stack(m: &'static M, g: &'static G) -> bool {
 
 /// Moves the unused stacks of this P and of all idle Ps to the depot.
 #[cold]
-fn collect_stacks(p: &'static P) {
-    // SAFETY: owner — the caller has the P.
-    give_up_stacks(unsafe { p.caches.get() });
-    let locked = SCHED.lock.lock();
-    for idle in locked.idle_ps.iter() {
-        // SAFETY: owner — the P is in the list of idle Ps, and the lock of that list is held.
-        give_up_stacks(unsafe { idle.caches.get() });
-    }
+fn collect_stacks(p: &mut OwnedP<'_>) {
+    give_up_stacks(p.caches());
+    SCHED.lock.lock().for_each_idle_cache(give_up_stacks);
 }
 
 /// The functions that a G starts in.
@@ -183,14 +173,13 @@ fn first_frames() -> &'static FirstFrames {
 /// Writes the first frame onto the stack of `g`, so that a switch to `g` starts it.
 /// Go: gostartcallfn in newproc1.
 #[inline]
-fn write_first_frame(g: &'static G, stack: &Stack) {
+fn write_first_frame(on: &OnM<'_>, g: &'static G, stack: &Stack) {
     stack.set_owner(g.id());
     let (entry, thread_pointer) = if stack.has_identity() {
         (first_frames().with_identity, identity::thread_pointer(stack))
     } else {
-        // SAFETY: carried — only g0 prepares a stack without identity.
-        let m = unsafe { M::current() };
-        (first_frames().without_identity, m.carrier.thread_pointer())
+        // Only g0 prepares a stack without identity.
+        (first_frames().without_identity, on.carrier.thread_pointer())
     };
     // SAFETY: mapped, quiet — `g` owns the stack, and nothing runs on it.
     let sp = unsafe { arch::first_frame(stack.top(), entry, ptr::from_ref(g) as usize) };
@@ -201,10 +190,9 @@ fn write_first_frame(g: &'static G, stack: &Stack) {
 
 /// Returns whether the exit of a G can be published without a lock or a system call.
 #[inline]
-pub(crate) fn can_recycle_without_lock(m: &'static M) -> bool {
-    let Some(p) = m.p() else { return false };
-    // SAFETY: owner — the caller has the P.
-    let caches = unsafe { p.caches.get() };
+pub(crate) fn can_recycle_without_lock(on: &mut OnM<'_>) -> bool {
+    let Some(mut p) = on.own_p() else { return false };
+    let caches = p.caches();
     caches.free.len() < MAX_FREE_GS - 1
         && !caches.ends.wrapping_add(1).is_multiple_of(EXITS_PER_STACK_TRIM)
         && !STACK_WANTED.load(Ordering::Relaxed)
@@ -216,22 +204,24 @@ const EXITS_PER_STACK_TRIM: u32 = 256;
 
 /// Puts a G that has exited, with its stack, into the P's cache of dead Gs.
 /// Go: gdestroy.
-pub(crate) fn recycle_g(m: &'static M, g: &'static G) {
+pub(crate) fn recycle_g(on: &mut OnM<'_>, g: &'static G) {
     g.transition(GState::Running, GState::Dead);
     g.set_exiting(false);
     g.set_has_stack(false);
     g.forget_reason();
-    if m.locked_g().is_some() {
+    if on.locked_g().is_some() {
         // The G exited while it was locked to the thread. It may have changed the thread's state,
         // so no other G may run there: the thread exits too.
-        m.set_locked_g(None);
+        on.set_locked_g(None);
         g.pinned.store(ptr::null_mut(), Ordering::Relaxed);
         g.os_thread_lock_count.store(0, Ordering::Relaxed);
-        m.set_dying(true);
+        on.set_dying(true);
     }
-    let Some(p) = m.p() else { fatal!("goroutine {} exited on M{}, which has no P", g.id(), m.id) };
-    // SAFETY: owner — the caller has the P.
-    let caches = unsafe { p.caches.get() };
+    let id = on.id;
+    let Some(mut p) = on.own_p() else {
+        fatal!("goroutine {} exited on M{id}, which has no P", g.id())
+    };
+    let caches = p.caches();
     // SAFETY: owner — the G has exited and never runs again.
     let frame = unsafe { g.frame.get() };
     if let Some(stack) = &frame.stack {
@@ -246,12 +236,12 @@ pub(crate) fn recycle_g(m: &'static M, g: &'static G) {
         caches.stacks.put_trimmed(stack);
     }
     put_free_g(caches, g);
-    p.free_g_count.store(caches.free.len() as u32, Ordering::Relaxed);
+    p.publish_free_gs();
     // The other end is the heavy barrier in `queue_for_stack`: that function sees that this G has
     // no stack, or this load sees that a G wants one.
     barrier::light();
     if STACK_WANTED.load(Ordering::Relaxed) {
-        give_up_stacks(caches);
+        give_up_stacks(p.caches());
         retry_stackless();
     }
 }
@@ -280,7 +270,7 @@ fn spill(caches: &mut Caches) {
     SCHED.lock.lock().free.prepend(gone);
 }
 
-/// Moves the stacks of a P's dead Gs and of its stack cache to the depot. The caller owns the P.
+/// Moves the stacks of a P's dead Gs and of its stack cache to the depot.
 pub(crate) fn give_up_stacks(caches: &mut Caches) {
     let mut bare = GList::new();
     while let Some(g) = caches.free.pop_front() {

@@ -13,6 +13,7 @@ use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::gmp::state::GState;
+use crate::gmp::token::OnM;
 use crate::protocol::syscall_state::{MarkedCall, Retaking, Settled};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::ps;
@@ -106,20 +107,21 @@ fn finish_retake(m: &'static M, retaking: Retaking<'_>) {
 /// Begins a marked call. `registers` are those of the calling frame, or null if they are unknown.
 /// The caller is inside the runtime and leaves it for the call.
 /// Go: entersyscall.
-pub(crate) fn enter_syscall(m: &'static M, g: &'static G, registers: *const Registers) {
-    let Some(p) = m.p() else { fatal!("goroutine {} begins a blocking call without a P", g.id()) };
+pub(crate) fn enter_syscall(on: OnM<'_>, g: &'static G, registers: *const Registers) {
+    let Some(p) = on.p() else { fatal!("goroutine {} begins a blocking call without a P", g.id()) };
     p.syscalltick.store(p.syscalltick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     g.enter_syscall(registers);
     g.transition(GState::Running, GState::Syscall);
-    m.syscall_state.enter();
+    on.syscall_state.enter();
     // No thread sends a signal from here on. Wait for a signal that is already on its way.
-    m.carrier.drain_signal();
+    on.carrier.drain_signal();
 }
 
 /// Like [`enter_syscall`], but hands the P off at once.
 /// Go: entersyscallblock.
-pub(crate) fn enter_syscall_block(m: &'static M, g: &'static G, registers: *const Registers) {
-    enter_syscall(m, g, registers);
+pub(crate) fn enter_syscall_block(on: OnM<'_>, g: &'static G, registers: *const Registers) {
+    let m = on.m();
+    enter_syscall(on, g, registers);
     // In virtual time, the order of events must not depend on how long the call takes.
     if !clock::is_virtual() {
         retake_in_syscall(m);
@@ -127,30 +129,25 @@ pub(crate) fn enter_syscall_block(m: &'static M, g: &'static G, registers: *cons
 }
 
 /// Ends a marked call, or regains a P that was taken in an unmarked call. Called when the G enters
-/// the runtime. Returns the G's M, which has a P and may be another M than before.
+/// the runtime. When this returns, the G's M has a P, and may be another M than before.
 /// Go: exitsyscall.
 #[cold]
 #[inline(never)]
-pub(crate) fn exit_syscall(m: &'static M) -> &'static M {
-    let Some(g) = m.curg() else { fatal!("M{} lost its P while it ran no goroutine", m.id) };
-    if exit_syscall_in_child(m, g) || !settle_retake(m, g) {
-        return m;
+pub(crate) fn exit_syscall(on: OnM<'_>) {
+    let Some(g) = on.curg() else { fatal!("M{} lost its P while it ran no goroutine", on.id) };
+    if !exit_syscall_in_child(&on, g) && settle_retake(&on, g) && !try_acquire_idle_p(&on) {
+        on.syscall_state.clear();
+        switch::switch_to_g0(on, g, Departure::Yield { g, held: false });
     }
-    if !try_acquire_idle_p(m) {
-        m.syscall_state.clear();
-        switch::switch_to_g0(m, g, Departure::Yield { g, held: false });
-    }
-    // SAFETY: carried — the caller is a G of this runtime, and preemption is off.
-    unsafe { M::current() }
 }
 
 /// Like [`exit_syscall`], for code that cannot be moved to another M: if no P is idle, the M sleeps
 /// here until it is handed one.
 #[cold]
 #[inline(never)]
-pub(crate) fn exit_syscall_in_place(m: &'static M) {
-    let Some(g) = m.curg() else { fatal!("M{} lost its P while it ran no goroutine", m.id) };
-    if !exit_syscall_in_child(m, g) && settle_retake(m, g) && !try_acquire_idle_p(m) {
+pub(crate) fn exit_syscall_in_place(on: &mut OnM<'_>) {
+    let Some(g) = on.curg() else { fatal!("M{} lost its P while it ran no goroutine", on.id) };
+    if !exit_syscall_in_child(on, g) && settle_retake(on, g) && !try_acquire_idle_p(on) {
         let mut registers = Registers::default();
         let is_shown = !g.shown().is_null();
         if !is_shown {
@@ -158,35 +155,35 @@ pub(crate) fn exit_syscall_in_place(m: &'static M) {
             unsafe { arch::capture_registers(&raw mut registers) };
             g.set_stopped_registers(&raw const registers);
         }
-        wait_for_p_in_place(m, g);
+        wait_for_p_in_place(on, g);
         if !is_shown {
             g.set_stopped_registers(ptr::null());
         }
-        m.syscall_state.clear();
+        on.syscall_state.clear();
     }
 }
 
 /// Ends a call in a forked child, where only the calling thread exists: neither the thread that
 /// took the P nor a thread that could hand one over. The child's other Ps may be in an inconsistent
 /// state, so an M without a P gets a new one. Returns false if this process is not a forked child.
-fn exit_syscall_in_child(m: &'static M, g: &'static G) -> bool {
+fn exit_syscall_in_child(on: &OnM<'_>, g: &'static G) -> bool {
     if !forked::is_child() {
         return false;
     }
-    m.syscall_state.clear();
+    on.syscall_state.clear();
     restore_running(g);
-    if m.p().is_none()
+    if on.p().is_none()
         && let Some(p) = ps::spare_p()
     {
-        m.acquire_p(p);
+        on.m().acquire_p(p);
     }
     true
 }
 
 /// Ends the marked call, if there is one, and waits for a retaker that is taking the P. Returns
 /// whether the P was taken.
-fn settle_retake(m: &'static M, g: &'static G) -> bool {
-    let settled = m.syscall_state.settle();
+fn settle_retake(on: &OnM<'_>, g: &'static G) -> bool {
+    let settled = on.syscall_state.settle();
     restore_running(g);
     settled == Settled::LostP
 }
@@ -202,15 +199,15 @@ fn restore_running(g: &'static G) {
 /// Acquires the P that `m` had before, or any idle P. Returns whether `m` has a P. In both cases,
 /// `m` no longer counts as blocked.
 /// Go: exitsyscallTryGetP (exitsyscallfast until 1.25).
-fn try_acquire_idle_p(m: &'static M) -> bool {
+fn try_acquire_idle_p(on: &OnM<'_>) -> bool {
     let mut locked = SCHED.lock.lock();
     locked.blocked_ms -= 1;
     // SAFETY: the pointer is null or points to a P, and Ps are never freed.
-    let old: Option<&'static P> = unsafe { m.old_p.load(Ordering::Relaxed).as_ref() };
+    let old: Option<&'static P> = unsafe { on.old_p.load(Ordering::Relaxed).as_ref() };
     let taken = old.and_then(|old| locked.take_idle_p(old)).or_else(|| locked.pop_idle_p());
     drop(locked);
     let Some(p) = taken else { return false };
-    m.acquire_p(p);
-    m.syscall_state.clear();
+    on.m().acquire_p(p);
+    on.syscall_state.clear();
     true
 }

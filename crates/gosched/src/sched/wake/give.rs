@@ -8,6 +8,7 @@
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
+use crate::gmp::token::OnM;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, thread_requests};
 use crate::sys::fatal::fatal;
@@ -62,10 +63,10 @@ pub(crate) fn give_idle_ps_to_locked_ms(locked: &mut Locked) {
 
 /// Acquires the P that the waking thread handed to the M.
 /// Go: acquirep(mp.nextp).
-pub(crate) fn acquire_next_p(m: &'static M) {
-    match m.next_p.take() {
-        Some(p) => m.acquire_p(p),
-        None => fatal!("M{} was woken without a P", m.id),
+pub(crate) fn acquire_next_p(on: &OnM<'_>) {
+    match on.next_p.take() {
+        Some(p) => on.m().acquire_p(p),
+        None => fatal!("M{} was woken without a P", on.id),
     }
 }
 

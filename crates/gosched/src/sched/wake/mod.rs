@@ -58,7 +58,7 @@ pub(crate) fn may_spin() -> bool {
 
 /// Makes `m` a spinner. The caller has a P for `m`.
 /// Go: becomeSpinning.
-pub(crate) fn start_spinning(m: &'static M) {
+pub(crate) fn start_spinning(m: &M) {
     m.spinning.store(true, Ordering::Relaxed);
     SCHED.counts.start_spinning();
 }
@@ -66,14 +66,14 @@ pub(crate) fn start_spinning(m: &'static M) {
 /// Ends the spinning of an M that has found work, and starts the next spinner, because there may be
 /// more work.
 /// Go: resetspinning.
-pub(crate) fn stop_spinning(m: &'static M) {
+pub(crate) fn stop_spinning(m: &M) {
     m.spinning.store(false, Ordering::Relaxed);
     SCHED.counts.stop_spinning_with_work();
     wake_if_idle();
 }
 
 /// Puts the M's P into the list of idle Ps and stops spinning: step 1 of an M without work.
-pub(crate) fn become_idle(locked: &mut Locked, m: &'static M, p: &'static P) {
+pub(crate) fn become_idle(locked: &mut Locked, m: &M, p: &'static P) {
     locked.push_idle_p(p);
     if m.spinning.load(Ordering::Relaxed) {
         m.spinning.store(false, Ordering::Relaxed);
@@ -84,7 +84,7 @@ pub(crate) fn become_idle(locked: &mut Locked, m: &'static M, p: &'static P) {
 /// Performs steps 2 and 3 of an M without work. Returns a P if there is work after all; the M then
 /// spins.
 /// Go: checkRunqsNoP.
-pub(crate) fn recheck_for_work(m: &'static M) -> Option<&'static P> {
+pub(crate) fn recheck_for_work(m: &M) -> Option<&'static P> {
     waking::recheck_for_work(is_work_anywhere, || {
         let mut locked = SCHED.lock.lock();
         let p = locked.pop_idle_p()?;

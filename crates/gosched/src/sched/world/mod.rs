@@ -19,11 +19,12 @@ use crate::gmp::current;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
+use crate::gmp::token::OnM;
 use crate::probe::times;
 use crate::protocol::world_stop;
 use crate::sched::state::global::{Locked, SCHED, STOP_NOTE};
 use crate::sched::state::{poller_role, stopping, sysmon_alarm};
-use crate::sched::switch::boundary::{enter, leave};
+use crate::sched::switch::boundary::{InRuntime, enter};
 use crate::sched::switch::preempt::{self, PreemptReason};
 use crate::sched::switch::{park, stacks, syscall};
 use crate::sched::wake;
@@ -154,10 +155,8 @@ fn try_once<R, F: FnOnce(WorldStopped) -> R>(
         wait_for_another_stopper(&mut tries);
     }
     REASON.store(reason as u8, Ordering::Relaxed);
-    let goroutine = current::is_fiber();
-    // Inside `host` the thread is an M's. That M runs no other code now, so its P counts as
-    // stopped.
-    let m = if goroutine { Some(enter()) } else { M::of_this_thread().map(enter_from_host) };
+    let mut stopper = Stopper::enter();
+    let m = stopper.m();
     let began = clock::real_now();
     let result = match stop_the_world(m, deadline) {
         Ok(()) => {
@@ -180,23 +179,54 @@ fn try_once<R, F: FnOnce(WorldStopped) -> R>(
     };
     // PAIR world: publishes what this stopper did.
     STOPPER_ACTIVE.store(false, Ordering::Release);
-    match m {
-        Some(_) if goroutine => leave(),
-        // SAFETY: carried, counted — `enter_from_host` turned preemption off.
-        Some(_) => drop(unsafe { arch::preempt_enable() }),
-        None => {}
-    }
+    drop(stopper);
     result
 }
 
-/// Like [`enter`], for code inside `host`, which cannot be moved to another M.
-fn enter_from_host(m: &'static M) -> &'static M {
-    // SAFETY: carried — this is the thread of the M `m`.
-    unsafe { arch::preempt_disable() };
-    if m.syscall_state.must_settle_after_barrier() {
-        syscall::exit_syscall_in_place(m);
+/// The caller that stops the world.
+enum Stopper {
+    Goroutine(InRuntime),
+    /// Code inside `host`: the thread is that of an M, which cannot be left. The M runs no other
+    /// code now, so its P counts as stopped.
+    Host(&'static M),
+    /// An ordinary thread.
+    Thread,
+}
+
+impl Stopper {
+    /// Turns preemption off for the caller.
+    fn enter() -> Stopper {
+        if current::is_fiber() {
+            return Stopper::Goroutine(enter());
+        }
+        let Some(m) = M::of_this_thread() else { return Stopper::Thread };
+        // SAFETY: carried — this is the thread of the M `m`.
+        unsafe { arch::preempt_disable() };
+        // SAFETY: own — as above; only — g0 waits while `host` runs.
+        let mut on = unsafe { OnM::of(m) };
+        if on.syscall_state.must_settle_after_barrier() {
+            syscall::exit_syscall_in_place(&mut on);
+        }
+        Stopper::Host(m)
     }
-    m
+
+    /// Returns the M that the caller runs on, if any.
+    fn m(&mut self) -> Option<&'static M> {
+        match self {
+            Stopper::Goroutine(inside) => Some(inside.on_m().m()),
+            Stopper::Host(m) => Some(m),
+            Stopper::Thread => None,
+        }
+    }
+}
+
+impl Drop for Stopper {
+    fn drop(&mut self) {
+        if let Stopper::Host(_) = self {
+            // SAFETY: carried, counted — by `enter`.
+            unsafe { arch::preempt_enable() };
+        }
+    }
 }
 
 /// Proof that the world is stopped.

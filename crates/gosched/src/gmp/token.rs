@@ -1,0 +1,136 @@
+//! Proofs that the compiler passes along: the caller runs on an M ([`OnM`]), and that M has a P
+//! ([`OwnedP`]).
+//!
+//! A function that must run on an M takes a token instead of a reference to the M, which any thread
+//! may have. Tokens are neither `Send` nor `Copy`. A goroutine borrows its token from the guard
+//! that keeps preemption off, so the token ends before preemption is on again. A function that
+//! switches to another goroutine or begins a marked call consumes the token: the goroutine may
+//! continue on another M. g0 never moves, so functions that run on g0 only borrow the token.
+//!
+//! This module never checks that a token is true: the few functions that make one from nothing are
+//! unsafe.
+
+use super::m::{Departure, M};
+use super::p::{Caches, P};
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::atomic::Ordering;
+
+/// Proof that the caller runs on this M, with preemption off or on g0.
+#[derive(Debug)]
+pub(crate) struct OnM<'r> {
+    m: &'static M,
+    /// Borrowed from a guard, and not `Send`.
+    guard: PhantomData<(&'r mut (), *mut ())>,
+}
+
+impl<'r> OnM<'r> {
+    /// Creates the token of the M that the caller runs on.
+    ///
+    /// # Safety
+    /// - **carried**: the caller is a goroutine of this runtime with preemption off, or runs as the
+    ///   thread of an M, until `'r` ends or the token is consumed.
+    /// - **only**: the caller uses no other token meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn current() -> OnM<'r> {
+        // SAFETY: carried — promised by the caller.
+        OnM { m: unsafe { M::current() }, guard: PhantomData }
+    }
+
+    /// Creates the token of `m`, for its own thread before the carrier is attached.
+    ///
+    /// # Safety
+    /// - **own**: the caller runs as the thread of `m`, until `'r` ends.
+    /// - **only**: the caller uses no other token meanwhile.
+    pub(crate) unsafe fn of(m: &'static M) -> OnM<'r> {
+        OnM { m, guard: PhantomData }
+    }
+
+    /// Returns the M, for code that needs no proof.
+    #[inline(always)]
+    pub(crate) fn m(&self) -> &'static M {
+        self.m
+    }
+
+    /// Lends the token to a function that consumes it.
+    #[inline(always)]
+    pub(crate) fn lend(&mut self) -> OnM<'_> {
+        OnM { m: self.m, guard: PhantomData }
+    }
+
+    /// Returns the proof that the M has its P, or `None` if the M has no P.
+    #[inline(always)]
+    pub(crate) fn own_p(&mut self) -> Option<OwnedP<'_>> {
+        let p = self.m.p()?;
+        Some(OwnedP { on: self.lend(), p })
+    }
+
+    /// Stores what remains to be done after the next switch.
+    #[inline(always)]
+    pub(crate) fn set_departure(&mut self, departure: Departure) {
+        // SAFETY: owner — this is the M's own thread, and no reference to the value is kept.
+        unsafe { self.m.pending_departure.as_ptr().write(departure) };
+    }
+
+    /// Takes what [`OnM::set_departure`] has stored.
+    #[inline(always)]
+    pub(crate) fn take_departure(&mut self) -> Departure {
+        // SAFETY: owner — as above.
+        unsafe { self.m.pending_departure.as_ptr().replace(Departure::None) }
+    }
+}
+
+impl Deref for OnM<'_> {
+    type Target = M;
+
+    #[inline(always)]
+    fn deref(&self) -> &M {
+        self.m
+    }
+}
+
+/// Proof that the caller owns this P: the caller's M has it.
+#[derive(Debug)]
+pub(crate) struct OwnedP<'r> {
+    on: OnM<'r>,
+    p: &'static P,
+}
+
+impl<'r> OwnedP<'r> {
+    /// Releases the P: the caller owns it, but the M no longer has it.
+    /// Go: releasep.
+    pub(crate) fn release(self) -> (&'static P, OnM<'r>) {
+        self.on.release_p();
+        (self.p, self.on)
+    }
+
+    /// Lends the token of the M that has the P.
+    #[inline(always)]
+    pub(crate) fn on_m(&mut self) -> OnM<'_> {
+        self.on.lend()
+    }
+
+    /// Updates the number of dead Gs in the cache, for reports.
+    #[inline(always)]
+    pub(crate) fn publish_free_gs(&mut self) {
+        let count = self.caches().free.len() as u32;
+        self.p.free_g_count.store(count, Ordering::Relaxed);
+    }
+
+    /// Returns the caches of the P.
+    #[inline(always)]
+    pub(crate) fn caches(&mut self) -> &mut Caches {
+        // SAFETY: owner — the M has the P, the caller runs on the M, and the result borrows the
+        // only token.
+        unsafe { self.p.caches.get() }
+    }
+}
+
+impl Deref for OwnedP<'_> {
+    type Target = P;
+
+    #[inline(always)]
+    fn deref(&self) -> &P {
+        self.p
+    }
+}
