@@ -5,51 +5,36 @@
 //!
 //! A hook never calls its function: the layer that owns the hook does.
 
-use std::fmt;
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use super::atomic_ref::AtomicRef;
+use std::sync::atomic::Ordering;
 
 /// A place for a function of type `F`, or for any other `'static` value (see the top of this file).
-pub struct Hook<F: Sync + 'static>(AtomicPtr<F>);
+#[derive(Debug, Default)]
+pub struct Hook<F: Sync + 'static>(AtomicRef<F>);
 
 impl<F: Sync + 'static> Hook<F> {
     /// Creates an empty hook.
     pub const fn new() -> Hook<F> {
-        Hook(AtomicPtr::new(ptr::null_mut()))
+        Hook(AtomicRef::new())
     }
 
     /// Puts a function into the hook. Replaces the previous function.
     pub fn set(&self, function: &'static F) {
         // PAIR hook: publishes the function, which the caller may have made at run time.
-        self.0.store(ptr::from_ref(function).cast_mut(), Ordering::Release);
+        self.0.store(Some(function), Ordering::Release);
     }
 
     /// Returns the function, or `None` if the hook is empty.
     #[inline]
     pub fn get(&self) -> Option<&'static F> {
         // PAIR hook: sees the function.
-        // SAFETY: null, or a `&'static F` that `set` stored.
-        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+        self.0.load(Ordering::Acquire)
     }
 
     /// Empties the hook and returns the function that was in it.
     pub fn take(&self) -> Option<&'static F> {
         // PAIR hook: sees the function.
-        let function = self.0.swap(ptr::null_mut(), Ordering::Acquire);
-        // SAFETY: null, or a `&'static F` that `set` stored.
-        unsafe { function.as_ref() }
-    }
-}
-
-impl<F: Sync + 'static> Default for Hook<F> {
-    fn default() -> Hook<F> {
-        Hook::new()
-    }
-}
-
-impl<F: Sync + 'static> fmt::Debug for Hook<F> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(if self.get().is_some() { "Hook(set)" } else { "Hook(empty)" })
+        self.0.swap(None, Ordering::Acquire)
     }
 }
 

@@ -4,6 +4,7 @@
 //! This folder never refers to the rest of the crate.
 
 pub(crate) mod atomic;
+pub mod atomic_ref;
 #[cfg(ported)]
 pub mod barrier;
 #[cfg(not(ported))]

@@ -11,6 +11,7 @@
 
 use super::before_wait;
 use super::exit;
+use crate::gmp::commit::Commit;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::sched;
@@ -72,7 +73,8 @@ impl Parker {
 
     fn wait(&self) {
         // SAFETY: commit — it takes a `Parker`, and `self` outlives this call.
-        unsafe { sched::park(WaitReason::BlockOn, commit, ptr::from_ref(self).cast()) };
+        let commit = unsafe { Commit::new(commit, ptr::from_ref(self).cast()) };
+        sched::park(WaitReason::BlockOn, commit);
         // PAIR future-signal: sees what was done before the notification.
         self.0.swap(EMPTY, Ordering::Acquire);
     }

@@ -106,7 +106,7 @@ impl Alarm {
         if current::is_fiber() || clock::is_virtual() {
             // SAFETY: alive — the alarm is a local of every caller, is not moved, and stops the
             // timer when it is dropped.
-            unsafe { sched::start_timer(&self.timer, when) };
+            sched::start_timer(unsafe { self.timer.placed() }, when);
         } else {
             self.of_thread.set(true);
             sched::set_thread_deadline(Some(ThreadDeadline {

@@ -18,6 +18,7 @@ use crate::protocol::park_token::ParkToken;
 use crate::sys::clock;
 use crate::sys::owner_cell::OwnerCell;
 use crate::sys::sleep_word::SleepWord;
+use gosched_fiber::base::atomic_ref::AtomicRef;
 use gosched_fiber::lock::{Lock, NoPreemptLockGuard};
 use std::panic::Location;
 use std::ptr;
@@ -37,7 +38,7 @@ pub(crate) struct G {
     /// Go: g.sched.
     pub(crate) saved: OwnerCell<SavedContext>,
     /// Next G in the list that contains this G. Written by the owner of that list.
-    link: AtomicPtr<G>,
+    link: AtomicRef<G>,
     /// The M that alone may run this G, or null if any M may.
     /// Go: g.lockedm.
     pub(crate) pinned: AtomicPtr<()>,
@@ -125,10 +126,9 @@ pub(crate) struct GInit {
     pub(crate) details: Option<Arc<Details>>,
 }
 
-// SAFETY: same — always this field, and only lists write it.
-unsafe impl Linked for G {
+impl Linked for G {
     #[inline]
-    fn link(&self) -> &AtomicPtr<G> {
+    fn link(&self) -> &AtomicRef<G> {
         &self.link
     }
 }
@@ -139,7 +139,7 @@ impl G {
         G {
             saved: OwnerCell::new(SavedContext::empty(0)),
             frame: OwnerCell::new(Frame::new()),
-            link: AtomicPtr::new(ptr::null_mut()),
+            link: AtomicRef::new(),
             state: StateWord::new(),
             state_since: AtomicU64::new(0),
             waits_with: AtomicPtr::new(ptr::null_mut()),

@@ -2,15 +2,15 @@
 //! list never frees an item: Gs, Ms and Ps exist as long as the process.
 
 use super::g::G;
+use gosched_fiber::base::atomic_ref::AtomicRef;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::Ordering;
 
 /// An item that can be in one list at a time. Items are never freed.
-///
-/// # Safety
-/// *Same*: `link` always returns the same field, and only the list writes that field.
-pub(crate) unsafe trait Linked: Sized + 'static {
-    fn link(&self) -> &AtomicPtr<Self>;
+pub(crate) trait Linked: Sized + Sync + 'static {
+    /// Returns the field that links the item to the next one in its list. Only the list writes that
+    /// field.
+    fn link(&self) -> &AtomicRef<Self>;
 }
 
 /// A list that accepts items at both ends and returns them from the front (see the top of this
@@ -120,13 +120,12 @@ impl<T: Linked> List<T> {
 
 #[inline]
 fn next<T: Linked>(item: &T) -> Option<&'static T> {
-    // SAFETY: same — the link is null or points to an item that was pushed; items are never freed.
-    unsafe { item.link().load(Ordering::Relaxed).as_ref() }
+    item.link().load(Ordering::Relaxed)
 }
 
 #[inline]
 fn set_next<T: Linked>(item: &T, next: Option<&'static T>) {
-    item.link().store(next.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
+    item.link().store(next, Ordering::Relaxed);
 }
 
 #[cfg(test)]

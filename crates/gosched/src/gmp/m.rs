@@ -3,6 +3,7 @@
 //!
 //! Records are never freed; the record of a thread that has ended is reused for the next thread.
 
+use super::commit::Commit;
 use super::current;
 use super::g::G;
 use super::list::Linked;
@@ -13,6 +14,7 @@ use crate::protocol::poll_role::InPoller;
 use crate::protocol::syscall_state::SyscallState;
 use crate::sys::owner_cell::OwnerCell;
 use gosched_fiber::arch::{self, SavedContext};
+use gosched_fiber::base::atomic_ref::AtomicRef;
 use gosched_fiber::carrier::Carrier;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -27,13 +29,13 @@ pub(crate) struct M {
     pub(crate) carrier: Carrier,
     /// The P that the M holds, or null. Written by the M's thread, and by a taker while
     /// `syscall_state` marks the P as being taken.
-    p: AtomicPtr<P>,
+    p: AtomicRef<P>,
     /// Whether the M is in a marked call, or another thread takes or has taken its P.
     pub(crate) syscall_state: SyscallState,
     /// Why, and in which turn on its P, the M is asked to stop: see `sched::switch::preempt`. Set
     /// by the requesting thread, cleared by the M.
     pub(crate) preempt_request: AtomicU64,
-    curg: AtomicPtr<G>,
+    curg: AtomicRef<G>,
     /// The request of an inspector for a copy of the running goroutine's stack, or null: see
     /// `sched::inspect::snapshot`.
     pub(crate) copy_request: AtomicPtr<()>,
@@ -42,7 +44,7 @@ pub(crate) struct M {
     /// What remains to be done for the goroutine that was left last.
     pub(crate) pending_departure: OwnerCell<Departure>,
     /// The next G for g0 to run, if the departing goroutine has already picked one.
-    picked: AtomicPtr<G>,
+    picked: AtomicRef<G>,
     pub(crate) id: u32,
     /// Whether the M spins. Spinning Ms are also counted in `Sched::spinning`. Written by the waker
     /// before it wakes the M, and by the M.
@@ -52,10 +54,10 @@ pub(crate) struct M {
     pub(crate) next_p: NextP<P>,
     /// The P that was taken from the M in its last blocking call. Written by the taker.
     /// Go: m.oldp.
-    pub(crate) old_p: AtomicPtr<P>,
+    pub(crate) old_p: AtomicRef<P>,
     /// The goroutine that is locked to this M; the M then runs no other.
     /// Go: m.lockedg.
-    locked_g: AtomicPtr<G>,
+    locked_g: AtomicRef<G>,
     /// Go: m.park.
     pub(crate) note: Note,
     /// Whether the M is in [`M::sleep`]; for reports.
@@ -63,10 +65,10 @@ pub(crate) struct M {
     /// Whether the M holds the role of poller: see `poll_role`. Written under the scheduler's lock.
     pub(crate) in_poller: InPoller,
     /// Next M in the list that contains this M. Written under the scheduler's lock.
-    link: AtomicPtr<M>,
+    link: AtomicRef<M>,
     /// The M that was created before this one.
     /// Go: m.alllink.
-    pub(crate) all_link: AtomicPtr<M>,
+    pub(crate) all_link: AtomicRef<M>,
     /// The thread's id; 0 until the thread runs.
     /// Go: m.procid.
     tid: AtomicI32,
@@ -102,7 +104,7 @@ unsafe impl Sync for M {}
 /// What remains to be done for a goroutine that has switched away. The code that runs next on the
 /// M, another goroutine or g0, does it first: by then the goroutine's context is saved, and its
 /// thread pointer is no longer in use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Departure {
     /// Nothing: the switch left g0.
     None,
@@ -119,7 +121,7 @@ pub(crate) enum Departure {
     Interrupted { g: &'static G },
     /// Parks the G. `commit` publishes that the G waits; it returns false if the G need not wait,
     /// and the G becomes runnable again.
-    Park { g: &'static G, commit: Commit, data: *const () },
+    Park { g: &'static G, commit: Commit },
     /// Recycles the G: the goroutine has ended.
     /// Go: goexit0.
     Exit { g: &'static G },
@@ -127,10 +129,6 @@ pub(crate) enum Departure {
     /// not be built, so the goroutine has not started.
     NoStack { g: &'static G },
 }
-
-/// The last step of a park: see [`Departure::Park`]. It runs on the stack of another goroutine, so
-/// it must not allocate, panic or use thread-locals.
-pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
 
 // SAFETY: a departure stays on the M on which it was stored.
 unsafe impl Send for Departure {}
@@ -162,24 +160,24 @@ impl M {
     pub(crate) fn new(id: u32) -> &'static M {
         Box::leak(Box::new(M {
             carrier: Carrier::new(),
-            p: AtomicPtr::new(ptr::null_mut()),
+            p: AtomicRef::new(),
             syscall_state: SyscallState::new(),
             preempt_request: AtomicU64::new(0),
-            curg: AtomicPtr::new(ptr::null_mut()),
+            curg: AtomicRef::new(),
             copy_request: AtomicPtr::new(ptr::null_mut()),
             g0: OwnerCell::new(SavedContext::empty(0)),
             pending_departure: OwnerCell::new(Departure::None),
-            picked: AtomicPtr::new(ptr::null_mut()),
+            picked: AtomicRef::new(),
             id,
             spinning: AtomicBool::new(false),
             next_p: NextP::new(),
-            old_p: AtomicPtr::new(ptr::null_mut()),
-            locked_g: AtomicPtr::new(ptr::null_mut()),
+            old_p: AtomicRef::new(),
+            locked_g: AtomicRef::new(),
             note: Note::new(),
             blocked: AtomicBool::new(false),
             in_poller: InPoller::new(),
-            link: AtomicPtr::new(ptr::null_mut()),
-            all_link: AtomicPtr::new(ptr::null_mut()),
+            link: AtomicRef::new(),
+            all_link: AtomicRef::new(),
             tid: AtomicI32::new(0),
             deferred: AtomicU32::new(0),
             cpu_nanos_at_retake: AtomicU64::new(0),
@@ -214,15 +212,14 @@ impl M {
     /// Returns the P that the M holds, if any.
     #[inline]
     pub(crate) fn p(&self) -> Option<&'static P> {
-        // SAFETY: the pointer is null or points to a P; Ps are never freed.
-        unsafe { self.p.load(Ordering::Relaxed).as_ref() }
+        self.p.load(Ordering::Relaxed)
     }
 
     /// Acquires `p`, which the caller owns.
     /// Go: acquirep.
     #[inline]
     pub(crate) fn acquire_p(&'static self, p: &'static P) {
-        self.p.store(ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
+        self.p.store(Some(p), Ordering::Relaxed);
         p.flight.end();
         p.set_m(Some(self));
         p.set_status(PStatus::Running);
@@ -233,7 +230,7 @@ impl M {
     #[inline]
     pub(crate) fn release_p(&self) -> Option<&'static P> {
         let p = self.p()?;
-        self.p.store(ptr::null_mut(), Ordering::Relaxed);
+        self.p.store(None, Ordering::Relaxed);
         p.set_m(None);
         p.set_status(PStatus::Idle);
         Some(p)
@@ -242,26 +239,24 @@ impl M {
     /// Returns the goroutine that the M runs, or `None` while g0 runs.
     #[inline]
     pub(crate) fn curg(&self) -> Option<&'static G> {
-        // SAFETY: the pointer is null or points to a G; Gs are never freed.
-        unsafe { self.curg.load(Ordering::Relaxed).as_ref() }
+        self.curg.load(Ordering::Relaxed)
     }
 
     #[inline]
     pub(crate) fn set_curg(&self, g: Option<&'static G>) {
-        self.curg.store(g.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
+        self.curg.store(g, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn set_picked(&self, g: &'static G) {
-        self.picked.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed);
+        self.picked.store(Some(g), Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn take_picked(&self) -> Option<&'static G> {
         let picked = self.picked.load(Ordering::Relaxed);
-        self.picked.store(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: the pointer is null or points to a G; Gs are never freed.
-        unsafe { picked.as_ref() }
+        self.picked.store(None, Ordering::Relaxed);
+        picked
     }
 
     /// Hands `p` to this M, which sleeps, and wakes the M by calling `wake`. The caller owned `p`.
@@ -315,23 +310,21 @@ impl M {
 
     #[inline]
     pub(crate) fn locked_g(&self) -> Option<&'static G> {
-        // SAFETY: the pointer is null or points to a G; Gs are never freed.
-        unsafe { self.locked_g.load(Ordering::Relaxed).as_ref() }
+        self.locked_g.load(Ordering::Relaxed)
     }
 
     #[inline]
     pub(crate) fn set_locked_g(&self, g: Option<&'static G>) {
         self.carrier.set_slow_path_flag(LOCKED, g.is_some());
-        self.locked_g.store(g.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
+        self.locked_g.store(g, Ordering::Relaxed);
     }
 }
 
 /// A bit of [`Carrier::slow_path_flags`]: the M is locked to a goroutine.
 const LOCKED: u32 = 2;
 
-// SAFETY: same — always this field, and only lists write it.
-unsafe impl Linked for M {
-    fn link(&self) -> &AtomicPtr<M> {
+impl Linked for M {
+    fn link(&self) -> &AtomicRef<M> {
         &self.link
     }
 }

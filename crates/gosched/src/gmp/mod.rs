@@ -1,6 +1,7 @@
 //! The data structures of the scheduler: G (work), M (thread), P (right to run), their queues and
 //! their legal state transitions. This module contains no policy; `sched` decides what runs where.
 
+pub(crate) mod commit;
 pub(crate) mod current;
 pub(crate) mod g;
 pub(crate) mod go_id;

@@ -17,9 +17,9 @@ use crate::protocol::run_queue::{CAPACITY, RunQueue};
 use crate::sys::owner_cell::OwnerCell;
 use crate::sys::random::Random;
 use gosched_fiber::Size;
+use gosched_fiber::base::atomic_ref::AtomicRef;
 use gosched_fiber::stack::Cache;
-use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The status of a P (see the top of this file), with Go's numbers. 2 was Go's status for system
 /// calls.
@@ -41,11 +41,11 @@ pub(crate) struct P {
     pub(crate) id: u32,
     status: AtomicU32,
     /// The M that holds the P, or null.
-    m: AtomicPtr<M>,
+    m: AtomicRef<M>,
     /// The M that the P was handed to, until an M acquires the P.
     pub(crate) flight: Flight<M>,
     /// Next P in the list that contains this P. Written by the owner of that list.
-    link: AtomicPtr<P>,
+    link: AtomicRef<P>,
     /// Go: p.runq, p.runnext.
     pub(crate) queue: RunQueue<G, CAPACITY>,
     /// Number of slices that started on this P. It wraps.
@@ -111,9 +111,9 @@ impl P {
         Box::leak(Box::new(P {
             id,
             status: AtomicU32::new(PStatus::Dead as u32),
-            m: AtomicPtr::new(ptr::null_mut()),
+            m: AtomicRef::new(),
             flight: Flight::new(),
-            link: AtomicPtr::new(ptr::null_mut()),
+            link: AtomicRef::new(),
             queue: RunQueue::new(),
             schedtick: AtomicU32::new(0),
             inherited: AtomicU32::new(0),
@@ -156,13 +156,12 @@ impl P {
 
     #[inline]
     pub(crate) fn m(&self) -> Option<&'static M> {
-        // SAFETY: the pointer is null or points to an M; Ms are never freed.
-        unsafe { self.m.load(Ordering::Relaxed).as_ref() }
+        self.m.load(Ordering::Relaxed)
     }
 
     #[inline]
     pub(crate) fn set_m(&self, m: Option<&'static M>) {
-        self.m.store(m.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
+        self.m.store(m, Ordering::Relaxed);
     }
 
     /// Counts a goroutine that starts on this P. Owner only.
@@ -262,9 +261,8 @@ impl Count {
     }
 }
 
-// SAFETY: same — always this field, and only lists write it.
-unsafe impl Linked for P {
-    fn link(&self) -> &AtomicPtr<P> {
+impl Linked for P {
+    fn link(&self) -> &AtomicRef<P> {
         &self.link
     }
 }

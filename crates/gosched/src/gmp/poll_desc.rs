@@ -11,9 +11,10 @@ use super::timer::{Timer, TimerKind};
 use crate::protocol::readiness::Readiness;
 use crate::sys::Lock;
 use crate::sys::poller::{Direction, Event};
+use gosched_fiber::base::atomic_ref::AtomicRef;
 use gosched_fiber::lock::NoPreemptLockGuard;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// The record of a polled descriptor (see the top of this file).
 /// Go: pollDesc.
@@ -27,14 +28,13 @@ pub(crate) struct PollDesc {
     /// find everything that has happened.
     exceptional: AtomicBool,
     /// Next record in the free list.
-    next: AtomicPtr<PollDesc>,
+    next: AtomicRef<PollDesc>,
 }
 
 fn pop_free() -> Option<&'static PollDesc> {
     let mut free = NoPreemptLockGuard::new(&FREE);
     let desc = (*free)?;
-    // SAFETY: the pointer is null or points to a record; records are never freed.
-    *free = unsafe { desc.next.load(Ordering::Relaxed).as_ref() };
+    *free = desc.next.load(Ordering::Relaxed);
     Some(desc)
 }
 
@@ -90,7 +90,7 @@ impl PollDesc {
             write: Side::new(),
             generation: AtomicU32::new(0),
             exceptional: AtomicBool::new(false),
-            next: AtomicPtr::new(ptr::null_mut()),
+            next: AtomicRef::new(),
         }
     }
 
@@ -121,7 +121,7 @@ impl PollDesc {
 
     fn push_free(&'static self) {
         let mut free = NoPreemptLockGuard::new(&FREE);
-        self.next.store(free.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
+        self.next.store(*free, Ordering::Relaxed);
         *free = Some(self);
     }
 

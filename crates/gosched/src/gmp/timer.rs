@@ -56,6 +56,10 @@ unsafe impl Sync for Timer {}
 // SAFETY: as above.
 unsafe impl Send for Timer {}
 
+/// A timer that can be started: see [`Timer::placed`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlacedTimer<'a>(&'a Timer);
+
 impl Timer {
     /// Creates a timer that is in no heap.
     ///
@@ -64,6 +68,14 @@ impl Timer {
     ///   until it is stopped.
     pub(crate) const unsafe fn new(kind: &'static TimerKind) -> Timer {
         Timer { place: TimerPlace::new(), index: Cell::new(0), kind }
+    }
+
+    /// Promises that the timer can be started.
+    ///
+    /// # Safety
+    /// - **alive**: the timer is in no heap, and does not move until it has fired or is stopped.
+    pub(crate) unsafe fn placed(&self) -> PlacedTimer<'_> {
+        PlacedTimer(self)
     }
 
     /// Removes the timer from its heap. Returns false if it was in none. When this returns, no
@@ -160,10 +172,7 @@ impl TimerHeap {
     /// Inserts a timer that is due at `when`. Returns false if there is no room: see
     /// [`TimerHeap::grow`].
     /// Go: timers.addHeap.
-    ///
-    /// # Safety
-    /// - **alive**: the timer is in no heap, and does not move until it has fired or is stopped.
-    pub(crate) unsafe fn insert(&'static self, timer: &Timer, when: u64) -> bool {
+    pub(crate) fn insert(&'static self, PlacedTimer(timer): PlacedTimer<'_>, when: u64) -> bool {
         let mut entries = self.entries.lock();
         if entries.0.len() == entries.0.capacity() {
             return false;
@@ -366,7 +375,7 @@ mod tests {
 
     fn insert(heap: &'static TimerHeap, logged: &Logged, when: u64) {
         // SAFETY: alive — the timer is boxed, and it fires or is stopped before it is dropped.
-        while !unsafe { heap.insert(&logged.timer, when) } {
+        while !heap.insert(unsafe { logged.timer.placed() }, when) {
             heap.grow();
         }
     }

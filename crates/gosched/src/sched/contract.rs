@@ -3,16 +3,14 @@
 //! A function that one backend lacks fails to compile. On a system without a port `MultiThread` is
 //! another name for `Threads`, so that every call goes to the only backend.
 
+use crate::gmp::commit::Commit;
 use crate::gmp::frame::{Registers, Size};
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
-use crate::gmp::timer::Timer;
+use crate::gmp::timer::PlacedTimer;
 use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
 use gosched_fiber::NoPreempt;
 use std::io;
-
-/// Publishes a G that waits; see [`park`](crate::sched::park).
-pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
 
 /// A backend. Functions that take a G require a G of this backend.
 pub(crate) trait Scheduler {
@@ -42,30 +40,16 @@ pub(crate) trait Scheduler {
     fn begin_prepared(g: &'static G);
 
     /// Parks the caller: the goroutine `g`, or an ordinary thread.
-    ///
-    /// # Safety
-    /// - **commit**: `commit` may be called once with the G and `data`, perhaps on another stack,
-    ///   before this returns.
-    unsafe fn park(
+    fn park(
         g: Option<&'static G>,
         no_preempt: Option<NoPreempt>,
         reason: WaitReason,
         commit: Commit,
-        data: *const (),
     );
 
     /// As [`Scheduler::park`], for a goroutine that is inside the runtime. The goroutine is outside
     /// when this returns.
-    ///
-    /// # Safety
-    /// - **commit**: as for [`Scheduler::park`].
-    unsafe fn park_in_runtime(
-        inside: Self::Inside,
-        g: &'static G,
-        reason: WaitReason,
-        commit: Commit,
-        data: *const (),
-    );
+    fn park_in_runtime(inside: Self::Inside, g: &'static G, reason: WaitReason, commit: Commit);
 
     /// Makes a parked G ready.
     fn ready(g: &'static G);
@@ -78,10 +62,7 @@ pub(crate) trait Scheduler {
     fn enter() -> Self::Inside;
 
     /// Starts a timer.
-    ///
-    /// # Safety
-    /// - **alive**: as for [`start_timer`](crate::sched::start_timer).
-    unsafe fn start_timer(timer: &Timer, when: u64);
+    fn start_timer(timer: PlacedTimer<'_>, when: u64);
 
     /// See [`can_spin`](crate::sched::can_spin).
     fn can_spin() -> bool;

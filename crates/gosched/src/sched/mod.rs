@@ -38,11 +38,12 @@ mod upcalls;
 #[cfg(all(test, ported, not(feature = "threads")))]
 mod runtime_tests;
 
+use crate::gmp::commit::Commit;
 use crate::gmp::current;
 use crate::gmp::frame::{Registers, Size};
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
-use crate::gmp::timer::Timer;
+use crate::gmp::timer::PlacedTimer;
 use contract::Scheduler;
 use gosched_fiber::NoPreempt;
 use one_to_one::no_preempt_in_host;
@@ -118,25 +119,12 @@ pub(crate) fn begin_prepared() {
 /// Waits until the G given to `commit` is made [`ready`]: a goroutine parks, a thread sleeps.
 /// Go: gopark.
 ///
-/// `commit` runs once the caller may be made ready, perhaps on another stack: it must not allocate,
-/// panic or use thread-locals. `commit` publishes the G, and returns false if there is nothing to
-/// wait for.
-///
-/// # Safety
-/// - **commit**: `commit` may be called once with `data`, before this returns.
+/// `commit` runs once the caller may be made ready, perhaps on another stack.
 #[inline]
-pub(crate) unsafe fn park(
-    reason: WaitReason,
-    commit: unsafe fn(&'static G, *const ()) -> bool,
-    data: *const (),
-) {
+pub(crate) fn park(reason: WaitReason, commit: Commit) {
     match current::goroutine() {
-        // SAFETY: commit — promised by the caller.
-        Some(g) if !g.is_thread() => unsafe {
-            MultiThread::park(Some(g), None, reason, commit, data)
-        },
-        // SAFETY: commit — promised by the caller.
-        g => unsafe { Threads::park(g, no_preempt_in_host(), reason, commit, data) },
+        Some(g) if !g.is_thread() => MultiThread::park(Some(g), None, reason, commit),
+        g => Threads::park(g, no_preempt_in_host(), reason, commit),
     }
 }
 
@@ -170,23 +158,11 @@ pub(crate) fn enter_runtime() -> RuntimeGuard {
 
 impl RuntimeGuard {
     /// As [`park`]. The caller is outside the runtime when this returns.
-    ///
-    /// # Safety
-    /// - **commit**: as for [`park`].
     #[inline]
-    pub(crate) unsafe fn park(
-        self,
-        reason: WaitReason,
-        commit: unsafe fn(&'static G, *const ()) -> bool,
-        data: *const (),
-    ) {
+    pub(crate) fn park(self, reason: WaitReason, commit: Commit) {
         match self.goroutine {
-            // SAFETY: commit — promised by the caller.
-            Some((g, inside)) => unsafe {
-                MultiThread::park_in_runtime(inside, g, reason, commit, data)
-            },
-            // SAFETY: commit — promised by the caller.
-            None => unsafe { Threads::park(None, self.no_preempt, reason, commit, data) },
+            Some((g, inside)) => MultiThread::park_in_runtime(inside, g, reason, commit),
+            None => Threads::park(None, self.no_preempt, reason, commit),
         }
     }
 
@@ -218,16 +194,8 @@ pub(crate) fn p_number() -> Option<usize> {
 pub(crate) use threads::wait::{ThreadDeadline, set_thread_deadline};
 
 /// Starts a timer that fires at `when`.
-///
-/// # Safety
-/// - **alive**: the timer is not running, and stays where it is until it has fired or was stopped.
-pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
-    match backend() {
-        // SAFETY: alive — promised by the caller.
-        Backend::MultiThread => unsafe { MultiThread::start_timer(timer, when) },
-        // SAFETY: alive — promised by the caller.
-        Backend::Threads => unsafe { Threads::start_timer(timer, when) },
-    }
+pub(crate) fn start_timer(timer: PlacedTimer<'_>, when: u64) {
+    by_backend!(start_timer(timer, when))
 }
 
 /// Lets other goroutines run.

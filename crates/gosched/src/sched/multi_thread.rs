@@ -3,13 +3,14 @@
 //! A caller on a goroutine's stack uses its M and P. An ordinary thread has neither, and uses the
 //! global queue.
 
+use crate::gmp::commit::Commit;
 use crate::gmp::current;
 use crate::gmp::frame::{Registers, Size};
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
-use crate::gmp::timer::Timer;
+use crate::gmp::timer::PlacedTimer;
 use crate::sched::boot::{main_m, thread_maker};
-use crate::sched::contract::{Commit, Scheduler};
+use crate::sched::contract::Scheduler;
 use crate::sched::inspect::dump;
 use crate::sched::run::{deadlock, poll, timers};
 use crate::sched::state::global::SCHED;
@@ -53,27 +54,18 @@ impl Scheduler for MultiThread {
     }
 
     #[inline]
-    unsafe fn park(
+    fn park(
         g: Option<&'static G>,
         _no_preempt: Option<NoPreempt>,
         reason: WaitReason,
         commit: Commit,
-        data: *const (),
     ) {
-        // SAFETY: commit — promised by the caller.
-        unsafe { park::park(goroutine(g), reason, commit, data) };
+        park::park(goroutine(g), reason, commit);
     }
 
     #[inline]
-    unsafe fn park_in_runtime(
-        inside: InRuntime,
-        g: &'static G,
-        reason: WaitReason,
-        commit: Commit,
-        data: *const (),
-    ) {
-        // SAFETY: commit — promised by the caller.
-        unsafe { park::park_in_runtime(inside, g, reason, commit, data) };
+    fn park_in_runtime(inside: InRuntime, g: &'static G, reason: WaitReason, commit: Commit) {
+        park::park_in_runtime(inside, g, reason, commit);
     }
 
     #[inline]
@@ -91,14 +83,13 @@ impl Scheduler for MultiThread {
         enter()
     }
 
-    unsafe fn start_timer(timer: &Timer, when: u64) {
+    fn start_timer(timer: PlacedTimer<'_>, when: u64) {
         loop {
             let mut inside = current::is_fiber().then(enter);
             let m = inside.as_mut().map(|inside| inside.on_m().m());
             // SAFETY: here — nothing below waits or switches.
             let no_preempt = unsafe { NoPreempt::new() };
-            // SAFETY: alive — promised by the caller.
-            let inserted = unsafe { timers::insert(m, timer, when) };
+            let inserted = timers::insert(m, timer, when);
             drop(no_preempt);
             drop(inside);
             match inserted {

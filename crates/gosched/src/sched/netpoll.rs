@@ -2,6 +2,7 @@
 //!
 //! `run::poll` describes which thread polls; on the threads backend it is `poll_thread`.
 
+use crate::gmp::commit::Commit;
 use crate::gmp::g::G;
 use crate::gmp::poll_desc::{PollDesc, Side};
 use crate::gmp::reason::WaitReason;
@@ -96,7 +97,8 @@ fn wait_for(
     let waiting = Waiting { desc, direction, arms_poller };
     // SAFETY: commit — `commit` takes a `Waiting`, which lives in this frame until the wait is
     // over.
-    unsafe { super::park(WaitReason::Io, commit, ptr::from_ref(&waiting).cast()) };
+    let commit = unsafe { Commit::new(commit, ptr::from_ref(&waiting).cast()) };
+    super::park(WaitReason::Io, commit);
     readiness.finish_wait().map(drop)
 }
 
@@ -147,7 +149,7 @@ pub(crate) fn set_deadline(desc: &'static PollDesc, direction: Direction, when: 
         Some(when) => {
             side.readiness.unexpire();
             // SAFETY: alive — sides are never freed, and the timer was stopped above.
-            unsafe { super::start_timer(&side.timer, when) };
+            super::start_timer(unsafe { side.timer.placed() }, when);
         }
     }
 }

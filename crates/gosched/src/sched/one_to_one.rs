@@ -1,11 +1,12 @@
 //! The threads backend, which works on every system: each goroutine is an OS thread.
 
+use crate::gmp::commit::Commit;
 use crate::gmp::current;
 use crate::gmp::frame::{Registers, Size};
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
-use crate::gmp::timer::Timer;
-use crate::sched::contract::{Commit, Scheduler};
+use crate::gmp::timer::PlacedTimer;
+use crate::sched::contract::Scheduler;
 use crate::sched::state::available_cpu;
 use crate::sched::state::backend::Threads;
 use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
@@ -45,26 +46,17 @@ impl Scheduler for Threads {
 
     fn begin_prepared(_g: &'static G) {}
 
-    unsafe fn park(
+    fn park(
         _g: Option<&'static G>,
         no_preempt: Option<NoPreempt>,
         reason: WaitReason,
         commit: Commit,
-        data: *const (),
     ) {
-        // SAFETY: commit — promised by the caller.
-        unsafe { wait::park(reason, commit, data, no_preempt, &UPCALLS) };
+        wait::park(reason, commit, no_preempt, &UPCALLS);
     }
 
-    unsafe fn park_in_runtime(
-        _inside: (),
-        g: &'static G,
-        reason: WaitReason,
-        commit: Commit,
-        data: *const (),
-    ) {
-        // SAFETY: commit — promised by the caller.
-        unsafe { Self::park(Some(g), None, reason, commit, data) };
+    fn park_in_runtime(_inside: (), g: &'static G, reason: WaitReason, commit: Commit) {
+        Self::park(Some(g), None, reason, commit);
     }
 
     fn ready(g: &'static G) {
@@ -77,9 +69,8 @@ impl Scheduler for Threads {
 
     fn enter() {}
 
-    unsafe fn start_timer(timer: &Timer, when: u64) {
-        // SAFETY: alive — promised by the caller.
-        unsafe { timer_thread::start_timer(timer, when, &UPCALLS) };
+    fn start_timer(timer: PlacedTimer<'_>, when: u64) {
+        timer_thread::start_timer(timer, when, &UPCALLS);
     }
 
     fn can_spin() -> bool {

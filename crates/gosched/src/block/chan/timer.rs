@@ -75,7 +75,7 @@ impl<T> ChanTimer<T> {
         self.period.set(period);
         // SAFETY: alive — the record stops the timer before it is freed; `cancel` has stopped the
         // timer.
-        unsafe { sched::start_timer(&self.timer, when) };
+        sched::start_timer(unsafe { self.timer.placed() }, when);
         // SAFETY: held — locked above.
         unsafe { self.control.unlock() };
         was

@@ -6,6 +6,7 @@ use super::core::{Chan, ChanError};
 use crate::block::limit::{TIMEOUT, WaitTimeout};
 use crate::block::wait_record::WaitRecord;
 use crate::block::waiter::{Waiter, Wakeup};
+use crate::gmp::commit::Commit;
 use crate::gmp::g::G;
 use crate::sched::{self, RuntimeGuard};
 use crate::sys::clock;
@@ -76,7 +77,8 @@ impl<T> Chan<T> {
         let parking = Parking { waits: WaitRecord::one(wakeup, &waiter, true), core: self };
         // SAFETY: commit — it takes a `Parking`, and this frame stays until the caller is made
         // ready.
-        unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
+        let commit = unsafe { Commit::new(commit::<T>, (&raw const parking).cast()) };
+        inside.park(to.reason(), commit);
         let inside = sched::enter_runtime();
         self.lock();
         // SAFETY: held — locked above.
@@ -112,7 +114,8 @@ impl<T> Chan<T> {
         let parking = Parking { waits: WaitRecord::one(&wakeup, &waiter, false), core: self };
         // SAFETY: commit — it takes a `Parking`, and this frame stays until the caller is made
         // ready.
-        unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
+        let commit = unsafe { Commit::new(commit::<T>, (&raw const parking).cast()) };
+        inside.park(to.reason(), commit);
         !waiter.is_woken_by_close()
     }
 }

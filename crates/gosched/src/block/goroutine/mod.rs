@@ -12,6 +12,7 @@ pub(crate) use join::JoinHandle;
 
 use crate::block::exit;
 use crate::block::limit::{Alarm, AlarmEffect};
+use crate::gmp::commit::Commit;
 use crate::gmp::current;
 use crate::gmp::g::{Details, G};
 pub use crate::gmp::go_id::GoId;
@@ -107,7 +108,8 @@ pub fn park() {
         return;
     }
     // SAFETY: commit — `commit_park` needs nothing but the G.
-    unsafe { sched::park(WaitReason::Park, commit_park, ptr::null()) };
+    let commit = unsafe { Commit::new(commit_park, ptr::null()) };
+    sched::park(WaitReason::Park, commit);
     // This call consumes a token that was stored before the goroutine was parked.
     g.token.take(g.id());
 }
@@ -125,7 +127,8 @@ pub fn park_timeout(duration: Duration) {
     let alarm = unsafe { Alarm::new(expire, ptr::from_ref(g).cast()) };
     alarm.start(clock::after(duration));
     // SAFETY: commit — `commit_park` needs nothing but the G.
-    unsafe { sched::park(WaitReason::Park, commit_park, ptr::null()) };
+    let commit = unsafe { Commit::new(commit_park, ptr::null()) };
+    sched::park(WaitReason::Park, commit);
     alarm.stop();
     g.token.unexpire(g.id());
     g.token.take(g.id());

@@ -12,6 +12,7 @@ use super::host::host;
 use super::scope::ScopeData;
 use crate::block::exit::{self, GoExit};
 use crate::block::limit::{Alarm, AlarmEffect};
+use crate::gmp::commit::Commit;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
@@ -333,7 +334,8 @@ impl<T> PacketHandle<T> {
             let data = ptr::from_ref(&self.packet().state).cast::<()>();
             // SAFETY: commit — `commit_join` takes the packet's word, which is alive during this
             // call.
-            unsafe { sched::park(reason, commit_join, data) };
+            let commit = unsafe { Commit::new(commit_join, data) };
+            sched::park(reason, commit);
         }
     }
 
@@ -349,7 +351,8 @@ impl<T> PacketHandle<T> {
             let with = data.wrapping_byte_add(LIMIT_MARK);
             // SAFETY: commit — it takes the marked address of the packet's word, which is alive
             // during this call.
-            unsafe { sched::park(reason, commit_timed_join, with) };
+            let commit = unsafe { Commit::new(commit_timed_join, with) };
+            sched::park(reason, commit);
             alarm.stop();
             word.clear_timed_out();
         }

@@ -5,6 +5,7 @@ use super::builder::start;
 use super::join::ScopedJoinHandle;
 use super::packet;
 use crate::block::exit;
+use crate::gmp::commit::Commit;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::sched;
@@ -51,7 +52,8 @@ impl ScopeData {
     fn wait(&self) {
         let data = ptr::from_ref(self).cast::<()>();
         // SAFETY: commit — `commit_wait` takes the scope's data, which is alive during this call.
-        unsafe { sched::park(WaitReason::Join, commit_wait, data) };
+        let commit = unsafe { Commit::new(commit_wait, data) };
+        sched::park(WaitReason::Join, commit);
     }
 }
 

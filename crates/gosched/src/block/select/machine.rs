@@ -14,6 +14,7 @@ use crate::block::chan::{AnyChan, Direction};
 use crate::block::limit::{TIMEOUT, WaitTimeout};
 use crate::block::wait_record::WaitRecord;
 use crate::block::waiter::{ToReady, Waiter, Wakeup};
+use crate::gmp::commit::Commit;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
@@ -142,7 +143,8 @@ unsafe fn wait(
     let written = unsafe { waiters[..all.lock_order.len()].assume_init_ref() };
     let parking = Parking { waits: WaitRecord::many(wakeup, written, is_limited), all };
     // SAFETY: commit — it takes a `Parking`, and this frame stays until the caller is made ready.
-    unsafe { inside.park(WaitReason::Select, commit, (&raw const parking).cast()) };
+    let commit = unsafe { Commit::new(commit, (&raw const parking).cast()) };
+    inside.park(WaitReason::Select, commit);
     let inside = sched::enter_runtime();
     all.lock();
     let chosen = wakeup.fired();
@@ -278,7 +280,8 @@ pub(crate) fn block_forever(reason: WaitReason) -> ! {
     loop {
         // SAFETY: commit — it may always be called; it publishes the G nowhere, so nothing makes it
         // ready.
-        unsafe { sched::park(reason, commit, ptr::null()) };
+        let commit = unsafe { Commit::new(commit, ptr::null()) };
+        sched::park(reason, commit);
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::block::limit::{TIMEOUT, WaitTimeout};
 use crate::block::wait_record::WaitRecord;
 use crate::block::waiter::{WaitQueue, Waiter, Wakeup};
+use crate::gmp::commit::Commit;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::reason::WaitReason;
@@ -147,7 +148,8 @@ impl<S> Held<'_, S> {
         if let Some(inside) = inside {
             // SAFETY: commit — it takes a `Parking`, and this frame stays until the caller is made
             // ready.
-            unsafe { inside.park(reason, commit::<S>, (&raw const parking).cast()) };
+            let commit = unsafe { Commit::new(commit::<S>, (&raw const parking).cast()) };
+            inside.park(reason, commit);
         }
     }
 }

@@ -73,7 +73,7 @@ impl FuncTimer {
             })));
         }
         // SAFETY: alive — the prepared goroutine keeps the record alive; the timer is in no heap.
-        unsafe { sched::start_timer(&self.timer, when) };
+        sched::start_timer(unsafe { self.timer.placed() }, when);
         // SAFETY: held — locked above.
         unsafe { self.control.unlock() };
         was

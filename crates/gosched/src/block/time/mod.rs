@@ -14,6 +14,7 @@ pub use timer::{Timer, after, after_func};
 use super::before_wait;
 use super::limit::WaitTimeout;
 use super::waiter::Wakeup;
+use crate::gmp::commit::Commit;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::sched;
@@ -57,7 +58,8 @@ fn sleep_until_nanos(when: u64) {
     let limit = WaitTimeout::new(&wakeup);
     limit.start(when);
     // SAFETY: commit — it takes a wakeup, which is alive during this call.
-    unsafe { sched::park(WaitReason::Sleep, commit, std::ptr::from_ref(&wakeup).cast()) };
+    let commit = unsafe { Commit::new(commit, std::ptr::from_ref(&wakeup).cast()) };
+    sched::park(WaitReason::Sleep, commit);
 }
 
 /// Publishes the parked G, whose context is saved, to the timer.

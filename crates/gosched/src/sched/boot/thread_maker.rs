@@ -20,7 +20,6 @@ use crate::sys::fatal::Stderr;
 use gosched_fiber::exit_guard;
 use gosched_fiber::lock::NoPreemptLockGuard;
 use std::fmt::Write;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
@@ -180,10 +179,9 @@ pub(crate) fn new_m(id: u32) -> &'static M {
     let mut before = SCHED.last_m.load(Ordering::Relaxed);
     loop {
         m.all_link.store(before, Ordering::Relaxed);
-        let new = ptr::from_ref(m).cast_mut();
         // PAIR all-ms: publishes the initialized M.
-        match SCHED.last_m.compare_exchange(before, new, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return m,
+        match SCHED.last_m.compare_exchange(before, Some(m), Ordering::Release, Ordering::Relaxed) {
+            Ok(()) => return m,
             Err(now) => before = now,
         }
     }

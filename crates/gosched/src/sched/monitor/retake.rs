@@ -346,8 +346,7 @@ fn check_ms_without_p(m_cursor: &mut Option<&'static M>, found: &mut Findings) {
             preempt::preempt_one(this, PreemptReason::NoP, 0);
             found.asked = true;
         }
-        // SAFETY: the pointer is null or points to an M, and Ms are never freed.
-        m = unsafe { this.all_link.load(Ordering::Relaxed).as_ref() };
+        m = this.all_link.load(Ordering::Relaxed);
         if m.is_none() {
             break;
         }

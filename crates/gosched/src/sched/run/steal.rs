@@ -7,9 +7,10 @@ use crate::sched::state::global::SCHED;
 use crate::sched::state::stopping;
 use crate::sys::Lock;
 use crate::sys::topology::{Coprimes, StealOrder, Topology};
+use gosched_fiber::base::atomic_ref::AtomicRef;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::Ordering;
 
 /// How many times a thief tries all other Ps. In the last pass it also takes a P's `run_next`.
 /// Go: stealTries.
@@ -70,13 +71,11 @@ fn steal_once(p: &OwnedP<'_>, coprimes: &Coprimes, last: bool) -> Option<&'stati
 
 /// The step sizes for walks through the current Ps. A replaced table is never freed: a thief may be
 /// using it.
-static COPRIMES: AtomicPtr<Coprimes> = AtomicPtr::new(std::ptr::null_mut());
+static COPRIMES: AtomicRef<Coprimes> = AtomicRef::new();
 
 fn coprimes() -> Option<&'static Coprimes> {
     // PAIR coprimes: sees a complete table.
-    let table = COPRIMES.load(Ordering::Acquire);
-    // SAFETY: the pointer is null or points to a table, and tables are never freed.
-    unsafe { table.as_ref() }
+    COPRIMES.load(Ordering::Acquire)
 }
 
 /// All tables made so far, by number of Ps, for reuse.
@@ -95,7 +94,7 @@ pub(crate) fn coprimes_for(procs: usize) -> &'static Coprimes {
 
 pub(crate) fn set_coprimes(table: &'static Coprimes) {
     // PAIR coprimes: publishes the table.
-    COPRIMES.store(std::ptr::from_ref(table).cast_mut(), Ordering::Release);
+    COPRIMES.store(Some(table), Ordering::Release);
 }
 
 static TOPOLOGY: OnceLock<Topology> = OnceLock::new();

@@ -22,7 +22,7 @@
 
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
-use crate::gmp::timer::{NEVER, Timer, TimerHeap};
+use crate::gmp::timer::{NEVER, PlacedTimer, TimerHeap};
 use crate::gmp::token::OwnedP;
 use crate::sched::run::poll;
 use crate::sched::state::global::{Locked, SCHED};
@@ -54,17 +54,13 @@ pub(crate) fn can_wake() -> bool {
 ///
 /// # Errors
 /// The heap is full. Call [`TimerHeap::grow`] on the returned heap and retry.
-///
-/// # Safety
-/// - **alive**: as for [`TimerHeap::insert`].
-pub(crate) unsafe fn insert(
+pub(crate) fn insert(
     m: Option<&'static M>,
-    timer: &Timer,
+    timer: PlacedTimer<'_>,
     when: u64,
 ) -> Result<(), &'static TimerHeap> {
     let heap = m.and_then(M::p).map_or(&GLOBAL_HEAP, |p| &p.timers);
-    // SAFETY: alive — promised by the caller.
-    if !unsafe { heap.insert(timer, when) } {
+    if !heap.insert(timer, when) {
         return Err(heap);
     }
     // PAIR timers: this, the next access and the timekeeper's accesses are in one total order.

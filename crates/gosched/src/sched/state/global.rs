@@ -15,8 +15,9 @@ use crate::protocol::waking::WakeCounts;
 use crate::protocol::world_stop::{Attention, StopCount};
 use crate::sys::Lock;
 use crate::sys::cache_padded::CachePadded;
+use gosched_fiber::base::atomic_ref::AtomicRef;
 use gosched_fiber::exit_guard;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Maximum number of Ps.
 pub(crate) const MAX_PROCS: usize = 4096;
@@ -38,9 +39,9 @@ pub(crate) struct Sched {
     /// [`TOO_MANY_STOPPED`]. Written under the lock.
     pub(crate) attention: Attention,
     /// All Ps ever created; the first `procs` are in use.
-    ps: [AtomicPtr<P>; MAX_PROCS],
+    ps: [AtomicRef<P>; MAX_PROCS],
     /// The M created last: the head of the list of all Ms.
-    pub(crate) last_m: AtomicPtr<M>,
+    pub(crate) last_m: AtomicRef<M>,
     /// Number of goroutines started by ordinary threads.
     pub(crate) foreign_goroutines: AtomicU64,
     next_id: CachePadded<AtomicU64>,
@@ -120,8 +121,8 @@ pub(crate) static SCHED: Sched = Sched {
     counts: WakeCounts::new(),
     procs: CachePadded::new(AtomicU32::new(0)),
     attention: Attention::new(),
-    ps: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_PROCS],
-    last_m: AtomicPtr::new(std::ptr::null_mut()),
+    ps: [const { AtomicRef::new() }; MAX_PROCS],
+    last_m: AtomicRef::new(),
     foreign_goroutines: AtomicU64::new(0),
     next_id: CachePadded::new(AtomicU64::new(FIRST_ID)),
 };
@@ -152,15 +153,13 @@ impl Sched {
     #[inline]
     pub(crate) fn p(&self, index: usize) -> Option<&'static P> {
         // PAIR all-ps: sees an initialized P.
-        let p = self.ps.get(index)?.load(Ordering::Acquire);
-        // SAFETY: the pointer is null or points to a P, and Ps are never freed.
-        unsafe { p.as_ref() }
+        self.ps.get(index)?.load(Ordering::Acquire)
     }
 
     /// Adds `p` to the table of Ps.
     pub(crate) fn add_p(&self, p: &'static P) {
         // PAIR all-ps: publishes the initialized P.
-        self.ps[p.id as usize].store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
+        self.ps[p.id as usize].store(Some(p), Ordering::Release);
     }
 
     /// Iterates over all Ps ever created.
@@ -176,13 +175,8 @@ impl Sched {
     /// Iterates over all Ms ever created, latest first.
     pub(crate) fn all_ms(&self) -> impl Iterator<Item = &'static M> + '_ {
         // PAIR all-ms: sees an initialized M.
-        let mut m = self.last_m.load(Ordering::Acquire).cast_const();
-        std::iter::from_fn(move || {
-            // SAFETY: the pointer is null or points to an M, and Ms are never freed.
-            let this: &'static M = unsafe { m.as_ref() }?;
-            m = this.all_link.load(Ordering::Relaxed);
-            Some(this)
-        })
+        let last = self.last_m.load(Ordering::Acquire);
+        std::iter::successors(last, |m| m.all_link.load(Ordering::Relaxed))
     }
 
     /// Reserves `count` goroutine ids and returns the first.

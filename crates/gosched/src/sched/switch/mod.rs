@@ -168,7 +168,7 @@ pub(crate) fn start_or_inherit_slice(p: &OwnedP<'_>, slice: TimeSlice) {
 #[inline(always)]
 fn switch_to_g(mut on: OnM<'_>, g: &'static G, next: &'static G, departure: Departure) {
     let direct = next.pinned.load(Ordering::Relaxed).is_null()
-        && can_publish_quickly(&mut on, departure)
+        && can_publish_quickly(&mut on, &departure)
         && stacks::ensure_cached_stack(&mut on, next);
     if !direct {
         on.set_picked(next);
@@ -184,7 +184,7 @@ fn switch_to_g(mut on: OnM<'_>, g: &'static G, next: &'static G, departure: Depa
 /// Returns whether the departure can be published on another G's stack: without a system call and
 /// without a lock that may be held for long.
 #[inline]
-fn can_publish_quickly(on: &mut OnM<'_>, departure: Departure) -> bool {
+fn can_publish_quickly(on: &mut OnM<'_>, departure: &Departure) -> bool {
     !matches!(departure, Departure::Exit { .. }) || stacks::can_recycle_without_lock(on)
 }
 
@@ -237,10 +237,9 @@ pub(crate) fn publish_departure() {
     let mut on = unsafe { OnM::current() };
     match on.take_departure() {
         Departure::None => {}
-        Departure::Park { g, commit, data } => {
+        Departure::Park { g, commit } => {
             g.transition(GState::Running, GState::Waiting);
-            // SAFETY: the caller of `park` passed `commit` and `data` together.
-            if !unsafe { commit(g, data) } {
+            if !commit.run(g) {
                 g.transition(GState::Waiting, GState::Runnable);
                 push_next(&on, g);
                 wake::wake_if_idle();

@@ -1,8 +1,9 @@
 //! Parks Gs, makes them ready, and lets them yield.
 
+use crate::gmp::commit::Commit;
 use crate::gmp::current;
 use crate::gmp::g::G;
-use crate::gmp::m::{Commit, Departure};
+use crate::gmp::m::Departure;
 use crate::gmp::reason::WaitReason;
 use crate::probe;
 use crate::sched::switch::boundary::{InRuntime, enter};
@@ -12,33 +13,24 @@ use gosched_fiber::NoPreempt;
 
 /// Parks the calling G until it is made ready.
 /// Go: gopark.
-///
-/// # Safety
-/// - **commit**: `commit` may be called once with the G and `data`, on another stack, before this
-///   function returns; `commit` keeps the rules of [`Commit`].
 #[inline]
-pub(crate) unsafe fn park(g: &'static G, reason: WaitReason, commit: Commit, data: *const ()) {
+pub(crate) fn park(g: &'static G, reason: WaitReason, commit: Commit) {
     forked::refuse_in_child("a wait");
-    // SAFETY: commit — promised by the caller.
-    unsafe { park_in_runtime(enter(), g, reason, commit, data) };
+    park_in_runtime(enter(), g, reason, commit);
 }
 
 /// Like [`park`], for a G that is inside the runtime. The G is outside the runtime when this
 /// function returns.
 /// Go: mcall(park_m).
-///
-/// # Safety
-/// - **commit**: as for [`park`].
 #[inline(never)]
-pub(crate) unsafe fn park_in_runtime(
+pub(crate) fn park_in_runtime(
     mut inside: InRuntime,
     g: &'static G,
     reason: WaitReason,
     commit: Commit,
-    data: *const (),
 ) {
-    g.begin_wait(reason, data);
-    switch::depart(inside.on_m(), g, Departure::Park { g, commit, data });
+    g.begin_wait(reason, commit.data());
+    switch::depart(inside.on_m(), g, Departure::Park { g, commit });
 }
 
 /// Makes a parked G runnable. The G becomes the next to run on the caller's P, or goes to the tail

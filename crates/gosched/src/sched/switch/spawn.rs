@@ -12,9 +12,9 @@ use crate::sched::switch::{self, stacks};
 use crate::sched::wake;
 use crate::sys::forked;
 use gosched_fiber::NoPreempt;
+use gosched_fiber::base::atomic_ref::AtomicRef;
 use gosched_fiber::lock::NoPreemptLockGuard;
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Starts a goroutine. Returns its G and its id.
 /// Go: newproc.
@@ -73,7 +73,7 @@ fn spawn_from_outside(request: SpawnRequest<'_>) -> (&'static G, u64) {
         init_g(g, id, 0, request);
         SCHED.foreign_goroutines.fetch_add(1, Ordering::Relaxed);
         if for_main_m {
-            MAIN.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed);
+            MAIN.store(Some(g), Ordering::Relaxed);
             return (g, id);
         }
         locked.push(g);
@@ -97,4 +97,4 @@ pub(crate) fn allocate_gs() {
 }
 
 /// The G of the main goroutine. The main thread queues it when that thread becomes an M.
-pub(crate) static MAIN: AtomicPtr<G> = AtomicPtr::new(ptr::null_mut());
+pub(crate) static MAIN: AtomicRef<G> = AtomicRef::new();

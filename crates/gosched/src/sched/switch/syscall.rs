@@ -11,7 +11,6 @@
 use crate::gmp::frame::Registers;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
-use crate::gmp::p::P;
 use crate::gmp::state::GState;
 use crate::gmp::token::OnM;
 use crate::protocol::syscall_state::{MarkedCall, Retaking, Settled};
@@ -96,7 +95,7 @@ pub(crate) fn is_running_without_p(m: &'static M) -> bool {
 /// Go: takeP, then handoffp.
 fn finish_retake(m: &'static M, retaking: Retaking<'_>) {
     let p = m.release_p();
-    m.old_p.store(p.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
+    m.old_p.store(p, Ordering::Relaxed);
     SCHED.lock.lock().blocked_ms += 1;
     retaking.finish();
     if let Some(p) = p {
@@ -202,8 +201,7 @@ fn restore_running(g: &'static G) {
 fn try_acquire_idle_p(on: &OnM<'_>) -> bool {
     let mut locked = SCHED.lock.lock();
     locked.blocked_ms -= 1;
-    // SAFETY: the pointer is null or points to a P, and Ps are never freed.
-    let old: Option<&'static P> = unsafe { on.old_p.load(Ordering::Relaxed).as_ref() };
+    let old = on.old_p.load(Ordering::Relaxed);
     let taken = old.and_then(|old| locked.take_idle_p(old)).or_else(|| locked.pop_idle_p());
     drop(locked);
     let Some(p) = taken else { return false };

@@ -3,7 +3,7 @@
 
 use crate::gmp::list::GList;
 use crate::gmp::poll_desc;
-use crate::gmp::timer::{NEVER, Timer};
+use crate::gmp::timer::{NEVER, PlacedTimer};
 use crate::sched::threads::activity::{self, Upcalls};
 use crate::sched::threads::{goroutine, poll_thread, timer_heap, wait};
 use crate::sys::clock;
@@ -15,13 +15,9 @@ use std::time::Duration;
 const FIRE_BATCH: usize = 64;
 
 /// See [`start_timer`](crate::sched::start_timer).
-///
-/// # Safety
-/// - **alive**: as for [`start_timer`](crate::sched::start_timer).
-pub(crate) unsafe fn start_timer(timer: &Timer, when: u64, upcalls: &'static Upcalls) {
+pub(crate) fn start_timer(timer: PlacedTimer<'_>, when: u64, upcalls: &'static Upcalls) {
     start(upcalls);
-    // SAFETY: alive — promised by the caller.
-    while !unsafe { timer_heap::HEAP.insert(timer, when) } {
+    while !timer_heap::HEAP.insert(timer, when) {
         timer_heap::HEAP.grow();
     }
     timer_heap::wake();

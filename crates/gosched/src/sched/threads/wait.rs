@@ -1,5 +1,6 @@
 //! How a thread waits, and how it is made ready.
 
+use crate::gmp::commit::Commit;
 use crate::gmp::current;
 use crate::gmp::frame;
 use crate::gmp::frame::Registers;
@@ -85,20 +86,12 @@ pub(crate) fn ensure_thread_g() {
     let _ = THREAD_G.try_with(|_| ());
 }
 
-/// Publishes the G of a waiting thread, so that other threads can make it ready. Returns false if
-/// there is nothing to wait for.
-pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
-
 /// Blocks the calling thread until the G that `commit` publishes is made ready. Drops `no_preempt`
 /// once `commit` has returned.
 /// Go: gopark.
-///
-/// # Safety
-/// - **commit**: `commit` may be called once with the G and `data`, before this returns.
-pub(crate) unsafe fn park(
+pub(crate) fn park(
     reason: WaitReason,
     commit: Commit,
-    data: *const (),
     no_preempt: Option<NoPreempt>,
     upcalls: &Upcalls,
 ) {
@@ -112,14 +105,13 @@ pub(crate) unsafe fn park(
     let temporary = temporary.as_ref().map(|mine| (mine.g, mine.id));
     let Some((g, thread)) = own.or(temporary) else { return };
     g.sleep_word.set(0);
-    g.begin_wait(reason, data);
+    g.begin_wait(reason, commit.data());
     if goroutine.is_some() {
         g.transition(GState::Running, GState::Waiting);
     }
     let limited = usize::from(DEADLINE.get().is_some());
     activity::THREADS_WITH_DEADLINE.fetch_add(limited, Ordering::Relaxed);
-    // SAFETY: commit — promised by the caller.
-    let waits = unsafe { commit(g, data) };
+    let waits = commit.run(g);
     drop(no_preempt);
     if waits {
         // PAIR thread-waits: publishes what the thread waits for, such as a timer's channel.
