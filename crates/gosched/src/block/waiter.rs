@@ -150,6 +150,7 @@ pub struct Waiter {
 
 // SAFETY: same — always this field, and only the queue's list accesses it.
 unsafe impl Entry for Waiter {
+    #[inline(always)]
     fn links(&self) -> &Links<Waiter> {
         &self.links
     }

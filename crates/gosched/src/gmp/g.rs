@@ -7,6 +7,7 @@
 use super::current;
 use super::frame::{Frame, Registers, SavedContext};
 use super::list::Linked;
+use super::pinned::PinnedM;
 use super::reason::WaitReason;
 use super::short_name::ShortName;
 use super::state::{GState, StateVersion, StateWord};
@@ -39,9 +40,9 @@ pub(crate) struct G {
     pub(crate) saved: OwnerCell<SavedContext>,
     /// Next G in the list that contains this G. Written by the owner of that list.
     link: AtomicRef<G>,
-    /// The M that alone may run this G, or null if any M may.
+    /// The M that alone may run this G, if there is one.
     /// Go: g.lockedm.
-    pub(crate) pinned: AtomicPtr<()>,
+    pub(crate) pinned: PinnedM,
     /// Go: g.atomicstatus.
     state: StateWord,
     /// Approximate time at which the G began to wait or entered a marked call, in nanoseconds. For
@@ -127,7 +128,7 @@ pub(crate) struct GInit {
 }
 
 impl Linked for G {
-    #[inline]
+    #[inline(always)]
     fn link(&self) -> &AtomicRef<G> {
         &self.link
     }
@@ -159,7 +160,7 @@ impl G {
             details: AtomicPtr::new(ptr::null_mut()),
             group: AtomicPtr::new(ptr::null_mut()),
             name: ShortName::new(),
-            pinned: AtomicPtr::new(ptr::null_mut()),
+            pinned: PinnedM::new(),
             token: ParkToken::new(),
             sleep_word: SleepWord::new(),
         }

@@ -131,7 +131,7 @@ impl GlobalQueue {
 }
 
 fn is_pinned(g: &'static G) -> bool {
-    !g.pinned.load(Ordering::Relaxed).is_null()
+    g.pinned.is_pinned()
 }
 
 #[cfg(test)]

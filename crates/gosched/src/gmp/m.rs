@@ -8,6 +8,7 @@ use super::current;
 use super::g::G;
 use super::list::Linked;
 use super::p::{P, PStatus};
+use super::preempt_request::PreemptRequest;
 use crate::protocol::hand_over::{NextP, hand_over};
 use crate::protocol::note::Note;
 use crate::protocol::poll_role::InPoller;
@@ -34,7 +35,7 @@ pub(crate) struct M {
     pub(crate) syscall_state: SyscallState,
     /// Why, and in which turn on its P, the M is asked to stop: see `sched::switch::preempt`. Set
     /// by the requesting thread, cleared by the M.
-    pub(crate) preempt_request: AtomicU64,
+    pub(crate) preempt_request: PreemptRequest,
     curg: AtomicRef<G>,
     /// The request of an inspector for a copy of the running goroutine's stack, or null: see
     /// `sched::inspect::snapshot`.
@@ -162,7 +163,7 @@ impl M {
             carrier: Carrier::new(),
             p: AtomicRef::new(),
             syscall_state: SyscallState::new(),
-            preempt_request: AtomicU64::new(0),
+            preempt_request: PreemptRequest::new(),
             curg: AtomicRef::new(),
             copy_request: AtomicPtr::new(ptr::null_mut()),
             g0: OwnerCell::new(SavedContext::empty(0)),
@@ -324,6 +325,7 @@ impl M {
 const LOCKED: u32 = 2;
 
 impl Linked for M {
+    #[inline(always)]
     fn link(&self) -> &AtomicRef<M> {
         &self.link
     }

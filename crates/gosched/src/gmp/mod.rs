@@ -21,13 +21,19 @@ pub(crate) mod frame;
 #[cfg(ported)]
 pub(crate) mod global_queue;
 #[cfg(ported)]
-#[cfg(ported)]
 pub(crate) mod m;
 #[cfg(ported)]
 pub(crate) mod p;
+#[cfg(ported)]
+pub(crate) mod pinned;
+#[cfg(ported)]
+pub(crate) mod preempt_request;
 #[cfg(ported)]
 pub(crate) mod token;
 
 #[cfg(not(ported))]
 #[path = "frame_none.rs"]
 pub(crate) mod frame;
+#[cfg(not(ported))]
+#[path = "pinned_none.rs"]
+pub(crate) mod pinned;

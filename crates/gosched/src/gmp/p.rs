@@ -262,6 +262,7 @@ impl Count {
 }
 
 impl Linked for P {
+    #[inline(always)]
     fn link(&self) -> &AtomicRef<P> {
         &self.link
     }

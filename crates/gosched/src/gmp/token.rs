@@ -5,7 +5,10 @@
 //! may have. Tokens are neither `Send` nor `Copy`. A goroutine borrows its token from the guard
 //! that keeps preemption off, so the token ends before preemption is on again. A function that
 //! switches to another goroutine or begins a marked call consumes the token: the goroutine may
-//! continue on another M. g0 never moves, so functions that run on g0 only borrow the token.
+//! continue on another M. g0 never moves, so code on g0 only lends its token.
+//!
+//! Tokens are passed by value, as one or two registers: a reference to a token would keep it in
+//! memory.
 //!
 //! This module never checks that a token is true: the few functions that make one from nothing are
 //! unsafe.
@@ -52,7 +55,7 @@ impl<'r> OnM<'r> {
         self.m
     }
 
-    /// Lends the token to a function that consumes it.
+    /// Lends the token to a function that takes it by value.
     #[inline(always)]
     pub(crate) fn lend(&mut self) -> OnM<'_> {
         OnM { m: self.m, guard: PhantomData }
@@ -102,6 +105,12 @@ impl<'r> OwnedP<'r> {
     pub(crate) fn release(self) -> (&'static P, OnM<'r>) {
         self.on.release_p();
         (self.p, self.on)
+    }
+
+    /// Lends the token to a function that takes it by value.
+    #[inline(always)]
+    pub(crate) fn lend(&mut self) -> OwnedP<'_> {
+        OwnedP { on: self.on.lend(), p: self.p }
     }
 
     /// Lends the token of the M that has the P.

@@ -140,19 +140,20 @@ pub(crate) fn ready(g: &'static G) {
 /// thread does nothing.
 #[must_use]
 #[derive(Debug)]
-pub(crate) struct RuntimeGuard {
-    /// The caller and its guard, if it is a goroutine of the M:N backend.
-    goroutine: Option<(&'static G, <MultiThread as Scheduler>::Inside)>,
-    /// Keeps code inside `host` from being preempted: it runs as an M's thread.
-    no_preempt: Option<NoPreempt>,
+pub(crate) enum RuntimeGuard {
+    /// A goroutine of the M:N backend.
+    Goroutine(&'static G, <MultiThread as Scheduler>::Inside),
+    /// An ordinary thread, or a goroutine that is a thread. The guard keeps code inside `host` from
+    /// being preempted: it runs as an M's thread.
+    Thread(Option<NoPreempt>),
 }
 
 /// Enters the runtime. Until the guard is dropped, the caller must not allocate or panic.
 #[inline]
 pub(crate) fn enter_runtime() -> RuntimeGuard {
     match current::goroutine().filter(|g| !g.is_thread()) {
-        Some(g) => RuntimeGuard { goroutine: Some((g, MultiThread::enter())), no_preempt: None },
-        None => RuntimeGuard { goroutine: None, no_preempt: no_preempt_in_host() },
+        Some(g) => RuntimeGuard::Goroutine(g, MultiThread::enter()),
+        None => RuntimeGuard::Thread(no_preempt_in_host()),
     }
 }
 
@@ -160,19 +161,21 @@ impl RuntimeGuard {
     /// As [`park`]. The caller is outside the runtime when this returns.
     #[inline]
     pub(crate) fn park(self, reason: WaitReason, commit: Commit) {
-        match self.goroutine {
-            Some((g, inside)) => MultiThread::park_in_runtime(inside, g, reason, commit),
-            None => Threads::park(None, self.no_preempt, reason, commit),
+        match self {
+            RuntimeGuard::Goroutine(g, inside) => {
+                MultiThread::park_in_runtime(inside, g, reason, commit);
+            }
+            RuntimeGuard::Thread(no_preempt) => Threads::park(None, no_preempt, reason, commit),
         }
     }
 
     /// As [`ready`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ready(&mut self, g: &'static G) {
-        match (g.is_thread(), &mut self.goroutine) {
+        match (g.is_thread(), self) {
             (true, _) => Threads::ready(g),
-            (false, Some((_, inside))) => MultiThread::ready_in_runtime(inside, g),
-            (false, None) => MultiThread::ready(g),
+            (false, RuntimeGuard::Goroutine(_, inside)) => MultiThread::ready_in_runtime(inside, g),
+            (false, RuntimeGuard::Thread(_)) => MultiThread::ready(g),
         }
     }
 }

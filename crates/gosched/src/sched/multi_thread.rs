@@ -17,7 +17,7 @@ use crate::sched::state::global::SCHED;
 use crate::sched::state::multi_thread::MultiThread;
 use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
 use crate::sched::state::{counts, thread_requests};
-use crate::sched::switch::boundary::{InRuntime, enter};
+use crate::sched::switch::boundary::{InRuntime, enter, while_inside};
 use crate::sched::switch::{checks, no_preempt, park, preempt, prepared, spawn, syscall};
 use crate::sched::world::{self, procs};
 use crate::sys::fatal::fatal;
@@ -25,7 +25,6 @@ use crate::sys::forked;
 use gosched_fiber::NoPreempt;
 use gosched_fiber::fault;
 use gosched_fiber::lock::NoPreemptLockGuard;
-use std::ptr;
 use std::sync::atomic::Ordering;
 
 impl Scheduler for MultiThread {
@@ -73,9 +72,9 @@ impl Scheduler for MultiThread {
         park::ready(g);
     }
 
-    #[inline]
+    #[inline(always)]
     fn ready_in_runtime(inside: &mut InRuntime, g: &'static G) {
-        park::ready_in_runtime(inside, g);
+        park::ready_in_runtime(inside.on_m(), g);
     }
 
     #[inline]
@@ -100,13 +99,13 @@ impl Scheduler for MultiThread {
     }
 
     fn can_spin() -> bool {
-        let alone = enter().on_m().p().is_some_and(|p| p.queue.is_empty());
+        let alone = while_inside(|on| on.p().is_some_and(|p| p.queue.is_empty()));
         alone && SCHED.counts.idle_ps() as usize + 1 < SCHED.procs()
     }
 
     #[inline]
     fn p_number() -> Option<usize> {
-        enter().on_m().p().map(|p| p.id as usize)
+        while_inside(|on| on.p().map(|p| p.id as usize))
     }
 
     #[inline]
@@ -122,7 +121,7 @@ impl Scheduler for MultiThread {
         let mut inside = enter();
         let m = inside.on_m().m();
         g.os_thread_lock_count.fetch_add(1, Ordering::Relaxed);
-        g.pinned.store(ptr::from_ref(m).cast_mut().cast(), Ordering::Relaxed);
+        g.pinned.replace(Some(m));
         m.set_locked_g(Some(g));
     }
 
@@ -134,7 +133,7 @@ impl Scheduler for MultiThread {
         let mut inside = enter();
         g.os_thread_lock_count.store(locks - 1, Ordering::Relaxed);
         if locks == 1 {
-            g.pinned.store(ptr::null_mut(), Ordering::Relaxed);
+            g.pinned.replace(None);
             inside.on_m().set_locked_g(None);
         }
     }

@@ -45,6 +45,7 @@ unsafe impl Sync for AsyncWaiter {}
 
 // SAFETY: same — always this field, and only the channel's list accesses it.
 unsafe impl Entry for AsyncWaiter {
+    #[inline(always)]
     fn links(&self) -> &Links<AsyncWaiter> {
         &self.links
     }

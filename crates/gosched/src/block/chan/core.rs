@@ -311,7 +311,7 @@ impl<T> Chan<T> {
     }
 
     /// Releases the lock, and then makes `g` ready.
-    #[inline]
+    #[inline(always)]
     pub(super) fn unlock_and_ready(&self, mut inside: RuntimeGuard, g: Option<&'static G>) {
         // SAFETY: held — by every caller.
         unsafe { self.unlock() };

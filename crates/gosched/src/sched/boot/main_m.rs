@@ -37,7 +37,7 @@ pub(crate) fn become_main_m() -> ! {
     let m = make_main_m();
     if let Some(main) = spawn::MAIN.load(Ordering::Relaxed) {
         // SAFETY: own — this thread runs the M from here on; only — the M does not run yet.
-        switch::push_next(&unsafe { OnM::of(m) }, main);
+        switch::push_next(unsafe { OnM::of(m) }, main);
     }
     schedule::run_m(m);
     // A goroutine ended while it was locked to this thread, so the M is gone. The process's first

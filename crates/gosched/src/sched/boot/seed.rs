@@ -7,9 +7,10 @@
 //! runtime. Panics and fatal errors print the seed.
 
 use crate::gmp::m::M;
+use crate::gmp::preempt_request::PreemptReason;
 use crate::probe::{self, Listener};
 use crate::sched::state::seeded;
-use crate::sched::switch::preempt::{self, PreemptReason};
+use crate::sched::switch::preempt;
 use crate::sys::random;
 use std::sync::atomic::Ordering;
 

@@ -12,7 +12,6 @@ use crate::sched::state::multi_thread::MultiThread;
 use crate::sched::state::thread_requests::HELPER_THREADS;
 use crate::sched::state::{counts, stopping, sysmon_alarm};
 use crate::sched::switch::{preempt, syscall};
-use crate::sched::wake::give;
 use gosched_fiber::lock::NoPreemptLockGuard;
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
@@ -101,7 +100,7 @@ impl Tables for MultiThread {
 
     fn locked_m_of(g: &'static G) -> Option<u64> {
         let locked = g.os_thread_lock_count.load(Ordering::Relaxed) > 0;
-        give::pinned_m(g).filter(|_| locked).map(|m| u64::from(m.id))
+        g.pinned.get().filter(|_| locked).map(|m| u64::from(m.id))
     }
 
     fn num_goroutines() -> usize {

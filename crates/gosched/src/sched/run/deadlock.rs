@@ -70,12 +70,16 @@ pub(crate) fn schedule_check(locked: &mut Locked, is_quiet: bool) -> Duration {
 
 /// Sleeps as the last M, for at most `timeout`, and checks for a deadlock after `check_in`. Returns
 /// whether the M was woken.
-pub(crate) fn sleep_and_check(on: &OnM<'_>, check_in: Duration, timeout: Option<Duration>) -> bool {
+pub(crate) fn sleep_and_check(
+    mut on: OnM<'_>,
+    check_in: Duration,
+    timeout: Option<Duration>,
+) -> bool {
     if timeout.is_some_and(|timeout| timeout < check_in) {
         return on.sleep(timeout);
     }
     let start = clock::real_now();
-    if on.sleep(Some(check_in)) || sleep_while_a_thread_starts(on) {
+    if on.sleep(Some(check_in)) || sleep_while_a_thread_starts(on.lend()) {
         return true;
     }
     let has_checked = SCHED.lock.lock().has_checked_deadlock;
@@ -92,8 +96,9 @@ pub(crate) fn sleep_and_check(on: &OnM<'_>, check_in: Duration, timeout: Option<
 
 /// Sleeps for a short time as the last M, and checks for a deadlock if the M was not woken. Returns
 /// whether the M was woken.
-pub(crate) fn sleep_as_the_last(on: &OnM<'_>) -> bool {
-    let woken = on.sleep(Some(activity::DEADLOCK_CHECK_DELAY)) || sleep_while_a_thread_starts(on);
+pub(crate) fn sleep_as_the_last(mut on: OnM<'_>) -> bool {
+    let woken =
+        on.sleep(Some(activity::DEADLOCK_CHECK_DELAY)) || sleep_while_a_thread_starts(on.lend());
     if !woken {
         check_dead(Silence::Short);
     }
@@ -102,7 +107,7 @@ pub(crate) fn sleep_as_the_last(on: &OnM<'_>) -> bool {
 
 /// Sleeps while a helper thread of the runtime starts. Such a thread may exist without being
 /// counted, and would be taken for a thread of the program. Returns whether the M was woken.
-fn sleep_while_a_thread_starts(on: &OnM<'_>) -> bool {
+fn sleep_while_a_thread_starts(on: OnM<'_>) -> bool {
     while thread_requests::is_starting_helper() {
         if on.sleep(Some(activity::DEADLOCK_CHECK_DELAY)) {
             return true;

@@ -15,34 +15,36 @@ use std::sync::atomic::Ordering;
 /// Returns the next G to run. Called by an M on g0; sleeps until a G is runnable. Returns `None` if
 /// the M must exit; the M then has no P.
 /// Go: findRunnable.
-pub(crate) fn find_runnable(on: &mut OnM<'_>) -> Option<&'static G> {
+pub(crate) fn find_runnable(mut on: OnM<'_>) -> Option<&'static G> {
     loop {
         if stopping::is_stopping() {
             stopping::release_p_for_stop(on.m());
         }
         let Some(mut p) = on.own_p() else {
-            if !idle::stop_m(on) {
+            if !idle::stop_m(on.lend()) {
                 return None;
             }
             continue;
         };
         // A G made ready by a timer runs before the fairness check of the global queue: a running G
         // may have been preempted to make room for it.
-        let woken = timekeeper::are_due() && timers::run_due(&mut p);
-        if poll::is_due(&p) {
-            poll::poll_when_busy(&mut p);
+        let woken = timekeeper::are_due() && timers::run_due(p.lend());
+        if poll::is_due(p.lend()) {
+            poll::poll_when_busy(p.lend());
         }
-        let found = take_other_after_pair(&p)
-            .or_else(|| woken.then(|| take_run_next(&p)).flatten())
-            .or_else(|| take_global_for_fairness(&p))
-            .or_else(|| seeded::draw_steal_first(&p.on_m()).then(|| steal_work(&mut p)).flatten())
-            .or_else(|| (SCHED.attention.flags() != 0).then(|| take_run_next(&p)).flatten())
-            .or_else(|| poll_before_interrupted(&mut p))
-            .or_else(|| take_priority(&p))
-            .or_else(|| take_local(&p))
-            .or_else(|| take_global_batch(&p))
-            .or_else(|| poll_io(&mut p))
-            .or_else(|| steal_work(&mut p));
+        let found = take_other_after_pair(p.lend())
+            .or_else(|| woken.then(|| take_run_next(p.lend())).flatten())
+            .or_else(|| take_global_for_fairness(p.lend()))
+            .or_else(|| {
+                seeded::draw_steal_first(p.on_m().m()).then(|| steal_work(p.lend())).flatten()
+            })
+            .or_else(|| (SCHED.attention.flags() != 0).then(|| take_run_next(p.lend())).flatten())
+            .or_else(|| poll_before_interrupted(p.lend()))
+            .or_else(|| take_priority(p.lend()))
+            .or_else(|| take_local(p.lend()))
+            .or_else(|| take_global_batch(p.lend()))
+            .or_else(|| poll_io(p.lend()))
+            .or_else(|| steal_work(p.lend()));
         if let Some(g) = found {
             return Some(g);
         }
@@ -54,7 +56,7 @@ pub(crate) fn find_runnable(on: &mut OnM<'_>) -> Option<&'static G> {
 
 /// Takes another G if a pair of Gs that keep making each other ready has used up its budget of
 /// turns. (In Go, such a pair is preempted after 10 ms.)
-fn take_other_after_pair(p: &OwnedP<'_>) -> Option<&'static G> {
+fn take_other_after_pair(p: OwnedP<'_>) -> Option<&'static G> {
     if !p.has_spent_pair_budget() {
         return None;
     }
@@ -67,7 +69,7 @@ fn take_other_after_pair(p: &OwnedP<'_>) -> Option<&'static G> {
 /// Takes one G from the global queue in every 61st slice of a P, so that a local queue that is
 /// never empty does not starve the global queue.
 /// Go: schedtick%61 in findRunnable.
-fn take_global_for_fairness(p: &OwnedP<'_>) -> Option<&'static G> {
+fn take_global_for_fairness(p: OwnedP<'_>) -> Option<&'static G> {
     if !p.tick().is_multiple_of(GLOBAL_QUEUE_INTERVAL_TICKS)
         || SCHED.queued.load(Ordering::Relaxed) == 0
     {
@@ -79,7 +81,7 @@ fn take_global_for_fairness(p: &OwnedP<'_>) -> Option<&'static G> {
 }
 
 /// Takes the P's `run_next`, ahead of Gs that must run before the rest of the P's own queue.
-fn take_run_next(p: &OwnedP<'_>) -> Option<&'static G> {
+fn take_run_next(p: OwnedP<'_>) -> Option<&'static G> {
     let g = p.queue.take_run_next()?;
     p.inherit_slice();
     Some(g)
@@ -87,7 +89,7 @@ fn take_run_next(p: &OwnedP<'_>) -> Option<&'static G> {
 
 /// Takes a G that must run before others: an interrupted G, or, if too many Ms are stopped together
 /// with their Gs, one of these Gs.
-fn take_priority(p: &OwnedP<'_>) -> Option<&'static G> {
+fn take_priority(p: OwnedP<'_>) -> Option<&'static G> {
     if SCHED.attention.flags() & (INTERRUPTED | TOO_MANY_STOPPED) == 0 {
         return None;
     }
@@ -102,7 +104,7 @@ const MAX_IO_BEFORE_INTERRUPTED: u32 = 8;
 
 /// Takes a G that I/O made ready, before an interrupted G: the interrupted G would soon be
 /// interrupted again to make room.
-fn poll_before_interrupted(p: &mut OwnedP<'_>) -> Option<&'static G> {
+fn poll_before_interrupted(p: OwnedP<'_>) -> Option<&'static G> {
     let ahead = p.io_ahead_streak.load(Ordering::Relaxed);
     if SCHED.attention.flags() & INTERRUPTED == 0 || ahead >= MAX_IO_BEFORE_INTERRUPTED {
         return None;
@@ -113,7 +115,7 @@ fn poll_before_interrupted(p: &mut OwnedP<'_>) -> Option<&'static G> {
 
 /// Takes the P's `run_next`, or else the first G of the P's own queue.
 /// Go: runqget.
-fn take_local(p: &OwnedP<'_>) -> Option<&'static G> {
+fn take_local(p: OwnedP<'_>) -> Option<&'static G> {
     let (g, slice) = p.queue.take()?;
     start_or_inherit_slice(p, slice);
     Some(g)
@@ -121,11 +123,11 @@ fn take_local(p: &OwnedP<'_>) -> Option<&'static G> {
 
 /// Takes a batch of Gs from the global queue.
 /// Go: globrunqgetbatch.
-fn take_global_batch(p: &OwnedP<'_>) -> Option<&'static G> {
+fn take_global_batch(mut p: OwnedP<'_>) -> Option<&'static G> {
     if SCHED.queued.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    let g = refill_from_global(&mut SCHED.lock.lock(), p);
+    let g = refill_from_global(&mut SCHED.lock.lock(), p.lend());
     if g.is_some() {
         p.start_slice();
     }
@@ -134,18 +136,18 @@ fn take_global_batch(p: &OwnedP<'_>) -> Option<&'static G> {
 
 /// Takes a G that I/O made ready.
 /// Go: netpoll(0) in findRunnable.
-fn poll_io(p: &mut OwnedP<'_>) -> Option<&'static G> {
+fn poll_io(mut p: OwnedP<'_>) -> Option<&'static G> {
     if !poller_role::should_poll() {
         return None;
     }
-    let g = poll::poll_for_g(p)?;
+    let g = poll::poll_for_g(p.lend())?;
     p.start_slice();
     Some(g)
 }
 
 /// Steals from other Ps, unless enough Ms are spinning already. Makes the M a spinner.
 /// Go: stealWork, behind findRunnable's test of nmspinning.
-fn steal_work(p: &mut OwnedP<'_>) -> Option<&'static G> {
+fn steal_work(mut p: OwnedP<'_>) -> Option<&'static G> {
     let m = p.on_m().m();
     if !m.spinning.load(Ordering::Relaxed) {
         if !wake::may_spin() {
@@ -154,7 +156,7 @@ fn steal_work(p: &mut OwnedP<'_>) -> Option<&'static G> {
         wake::start_spinning(m);
     }
     let own = p.queue.len();
-    let g = steal::steal(p)?;
+    let g = steal::steal(p.lend())?;
     p.steals.add(1);
     p.stolen.add(p.queue.len().saturating_sub(own) as u64 + 1);
     p.start_slice();

@@ -6,6 +6,7 @@
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
+use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::poll_desc;
 use crate::gmp::token::{OnM, OwnedP};
@@ -26,13 +27,13 @@ const IDLE_TIME: Duration = Duration::from_millis(9_900);
 /// global queue holds one. Otherwise returns `None`: the M has a P if there is work after all or
 /// the world stops, and no P if it should sleep.
 /// Go: findRunnable, from releasep and pidleput to checkRunqsNoP.
-pub(crate) fn release_p_and_recheck(p: OwnedP<'_>) -> Option<&'static G> {
+pub(crate) fn release_p_and_recheck(mut p: OwnedP<'_>) -> Option<&'static G> {
     let mut locked = SCHED.lock.lock();
     if stopping::is_stopping() {
         return None;
     }
     if !locked.queue.is_empty() {
-        let g = refill_from_global(&mut locked, &p);
+        let g = refill_from_global(&mut locked, p.lend());
         drop(locked);
         p.start_slice();
         return g;
@@ -50,7 +51,7 @@ pub(crate) fn release_p_and_recheck(p: OwnedP<'_>) -> Option<&'static G> {
 /// Sleeps in the list of idle Ms until the M is handed a P, or must check for work again. Returns
 /// false if the M must exit.
 /// Go: stopm.
-pub(crate) fn stop_m(on: &mut OnM<'_>) -> bool {
+pub(crate) fn stop_m(mut on: OnM<'_>) -> bool {
     let m = on.m();
     let mut rested = false;
     let mut has_polled_in_virtual_time = false;
@@ -61,10 +62,10 @@ pub(crate) fn stop_m(on: &mut OnM<'_>) -> bool {
         if let Some(p) = locked.orphans.pop_front() {
             drop(locked);
             m.spinning.store(p.for_spinner.load(Ordering::Relaxed), Ordering::Relaxed);
-            acquire_p_and_record_node(on, p);
+            acquire_p_and_record_node(m, p);
             return true;
         }
-        let sleep = Sleep::begin(on, &mut locked, is_quiet, has_polled_in_virtual_time);
+        let sleep = Sleep::begin(on.lend(), &mut locked, is_quiet, has_polled_in_virtual_time);
         drop(locked);
         is_quiet = true;
         has_polled_in_virtual_time = sleep.polls && clock::is_virtual();
@@ -72,15 +73,13 @@ pub(crate) fn stop_m(on: &mut OnM<'_>) -> bool {
             sleep.timer_delay.or(has_polled_in_virtual_time.then_some(VIRTUAL_TIME_IO_GRACE));
         let timeout = earlier(wake_delay, (!rested).then_some(IDLE_TIME));
         let mut ready = GList::new();
-        let woken = sleep.sleep(on, timeout, &mut ready);
+        let woken = sleep.sleep(on.lend(), timeout, &mut ready);
         if !ready.is_empty() {
-            return leave_poller_with_ready(on, ready, woken);
+            return leave_poller_with_ready(on.lend(), ready, woken);
         }
         if !woken {
-            match handle_timeout(
-                on,
-                sleep.jumped || (wake_delay.is_some() && wake_delay == timeout),
-            ) {
+            let for_timer = sleep.jumped || (wake_delay.is_some() && wake_delay == timeout);
+            match handle_timeout(on.lend(), for_timer) {
                 TimeoutOutcome::Ends => return false,
                 TimeoutOutcome::Stays => {
                     give_memory_back();
@@ -88,7 +87,7 @@ pub(crate) fn stop_m(on: &mut OnM<'_>) -> bool {
                     continue;
                 }
                 TimeoutOutcome::Fires(p) => {
-                    acquire_p_and_record_node(on, p);
+                    acquire_p_and_record_node(m, p);
                     m.set_timer_wake(p);
                     return true;
                 }
@@ -100,7 +99,7 @@ pub(crate) fn stop_m(on: &mut OnM<'_>) -> bool {
             poller_role::give_up_poll_role(&mut SCHED.lock.lock(), m);
         }
         if let Some(p) = m.next_p.take() {
-            acquire_p_and_record_node(on, p);
+            acquire_p_and_record_node(m, p);
         }
         return true;
     }
@@ -123,7 +122,7 @@ impl Sleep {
     /// slept. `has_polled_in_virtual_time` is set if the M has just polled for a while in virtual
     /// time.
     fn begin(
-        on: &OnM<'_>,
+        on: OnM<'_>,
         locked: &mut Locked,
         is_quiet: bool,
         has_polled_in_virtual_time: bool,
@@ -144,7 +143,7 @@ impl Sleep {
     }
 
     /// Sleeps. Returns whether the M was woken. Adds the Gs that I/O made ready to `ready`.
-    fn sleep(&self, on: &OnM<'_>, timeout: Option<Duration>, ready: &mut GList) -> bool {
+    fn sleep(&self, on: OnM<'_>, timeout: Option<Duration>, ready: &mut GList) -> bool {
         if self.jumped {
             false
         } else if self.polls {
@@ -168,7 +167,7 @@ fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 /// Leaves the poller with Gs that I/O made ready. Queues them on an idle P if there is one,
 /// otherwise before all other Gs in the global queue. `woken` is set if another thread has also
 /// woken the M, and that wake-up is consumed.
-fn leave_poller_with_ready(on: &OnM<'_>, ready: GList, woken: bool) -> bool {
+fn leave_poller_with_ready(on: OnM<'_>, ready: GList, woken: bool) -> bool {
     let m = on.m();
     let mut locked = SCHED.lock.lock();
     poller_role::give_up_poll_role(&mut locked, m);
@@ -187,7 +186,7 @@ fn leave_poller_with_ready(on: &OnM<'_>, ready: GList, woken: bool) -> bool {
         p = m.next_p.take();
     }
     if let Some(p) = p {
-        acquire_p_and_record_node(on, p);
+        acquire_p_and_record_node(m, p);
     }
     poll::inject_ready(on, ready);
     true
@@ -208,14 +207,14 @@ enum TimeoutOutcome {
     IsWoken,
 }
 
-fn acquire_p_and_record_node(on: &OnM<'_>, p: &'static P) {
-    on.m().acquire_p(p);
+fn acquire_p_and_record_node(m: &'static M, p: &'static P) {
+    m.acquire_p(p);
     p.node.store(steal::current_node(), Ordering::Relaxed);
 }
 
 /// Decides what an M does whose sleep has timed out. `for_timer` is set if the sleep ended for a
 /// timer or for virtual time, and not because [`IDLE_TIME`] has passed.
-fn handle_timeout(on: &OnM<'_>, for_timer: bool) -> TimeoutOutcome {
+fn handle_timeout(on: OnM<'_>, for_timer: bool) -> TimeoutOutcome {
     let m = on.m();
     let mut locked = SCHED.lock.lock();
     let polled = poller_role::give_up_poll_role(&mut locked, m);

@@ -13,17 +13,17 @@ use std::time::Duration;
 /// Hands off the M's P and sleeps until the G that the M is locked to can run. Called on g0. The M
 /// has a P when this function returns.
 /// Go: stoplockedm.
-pub(crate) fn stop_locked_m(on: &mut OnM<'_>) {
+pub(crate) fn stop_locked_m(mut on: OnM<'_>) {
     if on.spinning.load(Ordering::Relaxed) {
-        wake::stop_spinning(on);
+        wake::stop_spinning(on.m());
     }
     SCHED.lock.lock().locked_ms += 1;
     if let Some((p, _)) = on.own_p().map(OwnedP::release) {
         hand_off::hand_off(p);
     }
     let last = deadlock::is_possible(&SCHED.lock.lock());
-    if !(last && deadlock::sleep_as_the_last(on)) {
-        sleep_and_spill_cache(on);
+    if !(last && deadlock::sleep_as_the_last(on.lend())) {
+        sleep_and_spill_cache(on.lend());
     }
     SCHED.lock.lock().locked_ms -= 1;
     give::acquire_next_p(on);
@@ -31,7 +31,7 @@ pub(crate) fn stop_locked_m(on: &mut OnM<'_>) {
 
 /// Sleeps until the M is woken. After [`CACHE_SPILL_DELAY`], makes the memory in the M's allocation
 /// cache available to other threads.
-fn sleep_and_spill_cache(on: &OnM<'_>) {
+fn sleep_and_spill_cache(on: OnM<'_>) {
     if !on.sleep(Some(CACHE_SPILL_DELAY)) {
         gosched_alloc::flush_thread_cache();
         on.sleep(None);
@@ -44,10 +44,10 @@ pub(crate) const CACHE_SPILL_DELAY: Duration = Duration::from_millis(500);
 /// Hands the caller's P to `owner`, the M that `g` is pinned to. Called on g0 by an M that found
 /// `g` in a queue; the caller then has no P and sleeps.
 /// Go: startlockedm.
-pub(crate) fn start_locked_m(on: &mut OnM<'_>, g: &'static G, owner: &'static M) {
+pub(crate) fn start_locked_m(mut on: OnM<'_>, g: &'static G, owner: &'static M) {
     debug_assert_eq!(g.state(), GState::Runnable);
     if on.spinning.load(Ordering::Relaxed) {
-        wake::stop_spinning(on);
+        wake::stop_spinning(on.m());
     }
     if let Some((p, _)) = on.own_p().map(OwnedP::release) {
         give::hand_p_to(owner, p);

@@ -43,12 +43,12 @@ pub(crate) static POLL_COUNT: AtomicU64 = AtomicU64::new(0);
 /// Polls on g0 of an M with a P, without waiting. Returns the first G that is ready, and puts the
 /// others into the P's queue.
 /// Go: netpoll and injectglist in findRunnable.
-pub(crate) fn poll_for_g(p: &mut OwnedP<'_>) -> Option<&'static G> {
+pub(crate) fn poll_for_g(mut p: OwnedP<'_>) -> Option<&'static G> {
     let mut ready = GList::new();
     POLL_COUNT.fetch_add(1, Ordering::Relaxed);
     events::poll_ready(&mut ready, Some(Duration::ZERO));
     let first = pop_goroutine(&mut ready);
-    if inject_local(&p.on_m(), ready) {
+    if inject_local(p.on_m(), ready) {
         wake::wake_if_idle();
     }
     first
@@ -64,7 +64,7 @@ pub(crate) const BUSY_POLL_BATCH: usize = global::GLOBAL_QUEUE_INTERVAL_TICKS as
 /// Polls on g0 of an M with a P, without waiting, although there is work. If the global queue is
 /// long, the Gs that are ready go to its tail. Otherwise a limited number of them goes to the P's
 /// queue.
-pub(crate) fn poll_when_busy(p: &mut OwnedP<'_>) {
+pub(crate) fn poll_when_busy(mut p: OwnedP<'_>) {
     let mut ready = GList::new();
     POLL_COUNT.fetch_add(1, Ordering::Relaxed);
     if SCHED.queued.load(Ordering::Relaxed) > LONG_GLOBAL_QUEUE {
@@ -72,13 +72,13 @@ pub(crate) fn poll_when_busy(p: &mut OwnedP<'_>) {
         return inject_last(ready);
     }
     events::poll_ready_up_to(BUSY_POLL_BATCH, &mut ready, Some(Duration::ZERO));
-    inject_ready(&p.on_m(), ready);
+    inject_ready(p.on_m(), ready);
 }
 
 /// Returns whether it is time to poll although there is work. Returns false while an interrupted G
 /// is queued, because that G would run before the Gs that are found.
 #[inline]
-pub(crate) fn is_due(p: &OwnedP<'_>) -> bool {
+pub(crate) fn is_due(p: OwnedP<'_>) -> bool {
     p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
         && poller_role::should_poll()
         && SCHED.attention.flags() & INTERRUPTED == 0
@@ -87,7 +87,7 @@ pub(crate) fn is_due(p: &OwnedP<'_>) -> bool {
 /// Puts Gs that are ready into the queue of the M's P, or before all other Gs in the global queue
 /// if the M has no P. Starts a spinner if the P's queue holds more than one G.
 /// Go: injectglist.
-pub(crate) fn inject_ready(on: &OnM<'_>, ready: GList) {
+pub(crate) fn inject_ready(on: OnM<'_>, ready: GList) {
     match on.p() {
         Some(p) => {
             inject_local(on, ready);
@@ -100,10 +100,10 @@ pub(crate) fn inject_ready(on: &OnM<'_>, ready: GList) {
 }
 
 /// Puts Gs that are ready into the queue of the M's P. Returns whether there was at least one.
-fn inject_local(on: &OnM<'_>, mut ready: GList) -> bool {
+fn inject_local(mut on: OnM<'_>, mut ready: GList) -> bool {
     let mut pushed = false;
     while let Some(g) = pop_goroutine(&mut ready) {
-        switch::push(on, g);
+        switch::push(on.lend(), g);
         pushed = true;
     }
     pushed
@@ -149,7 +149,7 @@ fn inject_global(mut ready: GList, push: fn(&mut Locked, &'static G)) {
 
 /// Sleeps in the poller until the M is woken, a G is ready, or `timeout` has passed. The M holds
 /// the role of poller. Returns whether the M was woken.
-pub(crate) fn sleep(on: &OnM<'_>, timeout: Option<Duration>, ready: &mut GList) -> bool {
+pub(crate) fn sleep(on: OnM<'_>, timeout: Option<Duration>, ready: &mut GList) -> bool {
     let end = timeout.map(|timeout| clock::real_now().saturating_add(clock::nanos(timeout)));
     poll_role::sleep(&on.note, || {
         let left = end.map(|end| Duration::from_nanos(end.saturating_sub(clock::real_now())));

@@ -11,7 +11,7 @@ use crate::sched::state::counts;
 use crate::sched::state::global::SCHED;
 use crate::sched::switch;
 use crate::sched::switch::{preempt, stacks};
-use crate::sched::wake::{self, give, hand_off, refusal};
+use crate::sched::wake::{self, hand_off, refusal};
 use crate::sys::fatal::fatal;
 use crate::sys::thread_status;
 use gosched_fiber::arch::{self, SavedContext};
@@ -47,8 +47,8 @@ pub(crate) fn run_m(m: &'static M) {
     let mut on = unsafe { OnM::of(m) };
     // From here on, other threads can signal and inspect this thread.
     m.set_tid(thread_status::id());
-    while let Some(g) = next(&mut on) {
-        run(&mut on, g);
+    while let Some(g) = next(on.lend()) {
+        run(on.lend(), g);
         if m.is_dying() {
             break;
         }
@@ -67,17 +67,17 @@ pub(crate) fn run_m(m: &'static M) {
 
 /// Returns the G to run: the G that the M is locked to, the G that was already picked, or the next
 /// G that is found. Returns `None` if the M must exit.
-fn next(on: &mut OnM<'_>) -> Option<&'static G> {
+fn next(mut on: OnM<'_>) -> Option<&'static G> {
     if let Some(g) = on.locked_g() {
-        locked_m::stop_locked_m(on);
+        locked_m::stop_locked_m(on.lend());
         return Some(g);
     }
     let g = match on.take_picked() {
         Some(g) => g,
-        None => find::find_runnable(on)?,
+        None => find::find_runnable(on.lend())?,
     };
     if on.spinning.load(Ordering::Relaxed) {
-        wake::stop_spinning(on);
+        wake::stop_spinning(on.m());
     }
     Some(g)
 }
@@ -85,8 +85,8 @@ fn next(on: &mut OnM<'_>) -> Option<&'static G> {
 /// Runs `g` until the M is back on g0. If `g` is pinned to another M, hands the P to that M
 /// instead.
 /// Go: schedule, its end.
-fn run(on: &mut OnM<'_>, g: &'static G) {
-    if let Some(owner) = give::pinned_m(g).filter(|owner| !ptr::eq(*owner, on.m())) {
+fn run(mut on: OnM<'_>, g: &'static G) {
+    if let Some(owner) = g.pinned.get().filter(|owner| !ptr::eq(*owner, on.m())) {
         locked_m::start_locked_m(on, g, owner);
         return;
     }
@@ -98,7 +98,7 @@ fn run(on: &mut OnM<'_>, g: &'static G) {
             g.state().name()
         );
     }
-    if stacks::ensure_stack(on, g) {
+    if stacks::ensure_stack(on.lend(), g) {
         switch::execute(on, g);
     }
 }

@@ -34,12 +34,12 @@ fn nap() {
 /// If Gs on other Ps keep passing control to each other through `run_next`, there seems to be a G
 /// to steal on each pass, but there is none. The thief then naps and stays a spinner. If it went to
 /// sleep instead, the next G that is made ready would wake it.
-pub(crate) fn steal(p: &OwnedP<'_>) -> Option<&'static G> {
+pub(crate) fn steal(mut p: OwnedP<'_>) -> Option<&'static G> {
     let coprimes = coprimes()?;
     loop {
         let turns = total_run_next_takes();
         for pass in 0..STEAL_TRIES {
-            let stolen = steal_once(p, coprimes, pass == STEAL_TRIES - 1);
+            let stolen = steal_once(p.lend(), coprimes, pass == STEAL_TRIES - 1);
             if stolen.is_some() || stopping::is_stopping() {
                 return stolen;
             }
@@ -57,7 +57,7 @@ fn total_run_next_takes() -> u32 {
 
 /// Tries to steal from each other P once. Takes a `run_next` only if `last` is set.
 /// Go: runqsteal for each victim.
-fn steal_once(p: &OwnedP<'_>, coprimes: &Coprimes, last: bool) -> Option<&'static G> {
+fn steal_once(p: OwnedP<'_>, coprimes: &Coprimes, last: bool) -> Option<&'static G> {
     let node = p.node.load(Ordering::Relaxed);
     let near = |index: usize| {
         SCHED.p(index).is_none_or(|victim| victim.node.load(Ordering::Relaxed) == node)

@@ -141,7 +141,7 @@ const FIRE_BATCH: usize = 64;
 /// Fires up to [`FIRE_BATCH`] due timers, on g0 of an M with a P. Returns whether a G was made
 /// ready; the first such G is the next to run.
 /// Go: timers.check.
-pub(crate) fn run_due(p: &mut OwnedP<'_>) -> bool {
+pub(crate) fn run_due(mut p: OwnedP<'_>) -> bool {
     let now = clock::now();
     let mut ready = GList::new();
     let mut left = FIRE_BATCH;
@@ -164,11 +164,11 @@ pub(crate) fn run_due(p: &mut OwnedP<'_>) -> bool {
         g.make_runnable();
         match first {
             None => first = Some(g),
-            Some(_) => switch::push(&p.on_m(), g),
+            Some(_) => switch::push(p.on_m(), g),
         }
     }
     if let Some(first) = first {
-        switch::push_next(&p.on_m(), first);
+        switch::push_next(p.on_m(), first);
         wake::wake_if_idle();
     }
     first.is_some()

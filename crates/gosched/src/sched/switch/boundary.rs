@@ -63,20 +63,39 @@ impl Drop for InRuntime {
     }
 }
 
-/// Turns preemption off for the calling G.
-/// Go: acquirem.
+/// Turns preemption off for the calling G. The G's M may be in a call that has not ended.
 #[inline(always)]
-pub(crate) fn enter() -> InRuntime {
+fn disable_preemption() -> InRuntime {
     debug_assert_eq!(role(), Role::Goroutine);
     // SAFETY: carried — the caller is a goroutine.
     unsafe { arch::preempt_disable() };
     // SAFETY: carried — as above; counted — by the line above.
-    let mut inside = unsafe { InRuntime::new() };
+    unsafe { InRuntime::new() }
+}
+
+/// Turns preemption off for the calling G.
+/// Go: acquirem.
+#[inline(always)]
+pub(crate) fn enter() -> InRuntime {
+    let mut inside = disable_preemption();
     let on = inside.on_m();
     if on.syscall_state.must_settle_after_barrier() {
         syscall::exit_syscall(on);
     }
     inside
+}
+
+/// Calls `f` with preemption off for the calling G. `f` gets the token of the M that the G runs on,
+/// which has a P.
+#[inline(always)]
+pub(crate) fn while_inside<R>(f: impl FnOnce(OnM<'_>) -> R) -> R {
+    let mut inside = disable_preemption();
+    let mut on = inside.on_m();
+    if on.syscall_state.must_settle_after_barrier() {
+        syscall::exit_syscall(on);
+        on = inside.on_m();
+    }
+    f(on)
 }
 
 /// Serves the pending preemption request, unless preemption is off for another reason as well.

@@ -8,9 +8,10 @@
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::Departure;
+use crate::gmp::p::P;
 use crate::gmp::token::OnM;
 use crate::sched::switch;
-use crate::sched::switch::boundary::{InRuntime, enter};
+use crate::sched::switch::boundary::{InRuntime, while_inside};
 use crate::sched::switch::stacks::{self, FirstFrames};
 use crate::sched::switch::syscall;
 use crate::sys::fatal::fatal;
@@ -57,7 +58,7 @@ unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
     // SAFETY: carried — as above.
     unsafe { arch::preempt_disable() };
     if on.syscall_state.must_settle_after_barrier() {
-        syscall::exit_syscall_in_place(&mut on);
+        syscall::exit_syscall_in_place(on.lend());
     }
     if let Some(why) = work.failed {
         stacks::ERRNO.store(stacks::errno_of(&why), Ordering::Relaxed);
@@ -128,13 +129,11 @@ unsafe extern "C" fn run_goroutine(g: usize) -> ! {
         unsafe { libc::exit(0) };
     }
     g.leave_group();
-    if let Some(p) = enter().on_m().own_p() {
-        p.count_ended();
-    }
+    while_inside(|on| on.p().map(P::count_ended));
     if needs_completion {
         // SAFETY: `run` has returned that the task is alive; `complete` is called once.
         unsafe { (kind.complete)(task) };
     }
-    switch::depart(enter().on_m(), g, Departure::Exit { g });
+    while_inside(|on| switch::depart(on, g, Departure::Exit { g }));
     fatal!("goroutine {} continues after its exit", g.id())
 }

@@ -60,7 +60,7 @@ enum Next {
 /// possibly on another M. Preemption is off on entry and on return.
 #[inline(always)]
 pub(crate) fn depart(mut on: OnM<'_>, g: &'static G, departure: Departure) {
-    match on.own_p().map_or(Next::NeedsG0, |mut p| pick_next(&mut p, track)) {
+    match on.own_p().map_or(Next::NeedsG0, |p| pick_next(p, track)) {
         Next::Found(next) => switch_to_g(on, g, next, departure),
         Next::Empty | Next::NeedsG0 => switch_to_g0(on, g, departure),
     }
@@ -75,14 +75,14 @@ pub(crate) fn depart_yielding(mut on: OnM<'_>, g: &'static G) {
     let Some(mut p) = on.own_p() else {
         return switch_to_g0(on, g, Departure::Yield { g, held: false });
     };
-    match pick_next(&mut p, track_yielding) {
+    match pick_next(p.lend(), track_yielding) {
         Next::Found(next) => switch_to_g(on, g, next, Departure::Yield { g, held: false }),
         Next::NeedsG0 => switch_to_g0(on, g, Departure::Yield { g, held: false }),
         // With both queues empty, the calling G would be the next G itself.
         Next::Empty if SCHED.queued.load(Ordering::Relaxed) == 0 => p.start_slice(),
         Next::Empty => {
             let mut locked = SCHED.lock.lock();
-            let next = refill_from_global(&mut locked, &p);
+            let next = refill_from_global(&mut locked, p.lend());
             p.start_slice();
             if let Some(next) = next {
                 // The lock is held across the switch: one critical section takes the next G from
@@ -97,7 +97,7 @@ pub(crate) fn depart_yielding(mut on: OnM<'_>, g: &'static G) {
 /// Takes the P's share of the global queue: returns the first G and puts the rest into the P's own
 /// queue, which must be empty.
 /// Go: globrunqgetbatch.
-pub(crate) fn refill_from_global(locked: &mut Locked, p: &OwnedP<'_>) -> Option<&'static G> {
+pub(crate) fn refill_from_global(locked: &mut Locked, p: OwnedP<'_>) -> Option<&'static G> {
     let beside = locked.queue.pop_stopped_or_interrupted();
     let first = beside.or_else(|| spill::refill(&p.queue, locked.queue.any(), SCHED.procs()));
     locked.publish_length();
@@ -107,12 +107,12 @@ pub(crate) fn refill_from_global(locked: &mut Locked, p: &OwnedP<'_>) -> Option<
 /// Takes the next G from the P's own queue, or returns [`Next::NeedsG0`] if g0 must choose. Calls
 /// `if_tracked` for each tracked departure; `if_tracked` returns whether g0 must choose.
 #[inline(always)]
-fn pick_next(p: &mut OwnedP<'_>, if_tracked: impl Fn(&mut OwnedP<'_>) -> bool) -> Next {
+fn pick_next(mut p: OwnedP<'_>, if_tracked: impl Fn(OwnedP<'_>) -> bool) -> Next {
     let due = p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
         && (SCHED.queued.load(Ordering::Relaxed) > 0 || poller_role::should_poll());
     if due
         || timekeeper::are_due()
-        || (p.count_departure() && if_tracked(p))
+        || (p.count_departure() && if_tracked(p.lend()))
         || SCHED.attention.flags() != 0
         || p.on_m().carrier.slow_path_flags() != 0
     {
@@ -131,7 +131,7 @@ fn pick_next(p: &mut OwnedP<'_>, if_tracked: impl Fn(&mut OwnedP<'_>) -> bool) -
 /// checking once per tracked departure is sufficient.
 #[cold]
 #[inline(never)]
-fn track(p: &mut OwnedP<'_>) -> bool {
+fn track(mut p: OwnedP<'_>) -> bool {
     p.set_departures_until_tracked(TRACKING_PERIOD - 1);
     if let Some(g) = p.on_m().curg().filter(|_| probe::ENABLED) {
         g.track();
@@ -144,7 +144,7 @@ fn track(p: &mut OwnedP<'_>) -> bool {
 /// if another P steals the queued Gs meanwhile.
 #[cold]
 #[inline(never)]
-fn track_yielding(p: &mut OwnedP<'_>) -> bool {
+fn track_yielding(p: OwnedP<'_>) -> bool {
     let is_alone = p.queue.is_empty() && SCHED.queued.load(Ordering::Relaxed) == 0;
     if is_alone {
         p.set_departures_until_tracked(TRACKING_PERIOD - 1);
@@ -156,7 +156,7 @@ fn track_yielding(p: &mut OwnedP<'_>) -> bool {
 /// Starts a new slice for a G from the P's own queue, or continues the current one.
 /// Go: inheritTime.
 #[inline]
-pub(crate) fn start_or_inherit_slice(p: &OwnedP<'_>, slice: TimeSlice) {
+pub(crate) fn start_or_inherit_slice(p: OwnedP<'_>, slice: TimeSlice) {
     match slice {
         TimeSlice::New => p.start_slice(),
         TimeSlice::Inherited => p.inherit_slice(),
@@ -167,9 +167,9 @@ pub(crate) fn start_or_inherit_slice(p: &OwnedP<'_>, slice: TimeSlice) {
 /// Go: none: Go always goes through g0.
 #[inline(always)]
 fn switch_to_g(mut on: OnM<'_>, g: &'static G, next: &'static G, departure: Departure) {
-    let direct = next.pinned.load(Ordering::Relaxed).is_null()
-        && can_publish_quickly(&mut on, &departure)
-        && stacks::ensure_cached_stack(&mut on, next);
+    let direct = !next.pinned.is_pinned()
+        && can_publish_quickly(on.lend(), &departure)
+        && stacks::ensure_cached_stack(on.lend(), next);
     if !direct {
         on.set_picked(next);
         return switch_to_g0(on, g, departure);
@@ -184,7 +184,7 @@ fn switch_to_g(mut on: OnM<'_>, g: &'static G, next: &'static G, departure: Depa
 /// Returns whether the departure can be published on another G's stack: without a system call and
 /// without a lock that may be held for long.
 #[inline]
-fn can_publish_quickly(on: &mut OnM<'_>, departure: &Departure) -> bool {
+fn can_publish_quickly(on: OnM<'_>, departure: &Departure) -> bool {
     !matches!(departure, Departure::Exit { .. }) || stacks::can_recycle_without_lock(on)
 }
 
@@ -200,12 +200,12 @@ pub(crate) fn switch_to_g0(on: OnM<'_>, g: &'static G, departure: Departure) {
 
 /// Switches from g0 to `g`. Returns when the M is back on g0 and the departure is published.
 /// Go: execute.
-pub(crate) fn execute(on: &mut OnM<'_>, g: &'static G) {
+pub(crate) fn execute(on: OnM<'_>, g: &'static G) {
     g.transition(GState::Runnable, GState::Running);
     on.set_curg(Some(g));
     let from = on.g0.as_ptr();
     // SAFETY: to — `g` was runnable, and this M alone owns it.
-    unsafe { switch(on.lend(), from, saved(g), Departure::None) };
+    unsafe { switch(on, from, saved(g), Departure::None) };
 }
 
 /// Stores the departure in the M and switches. When `from` is resumed, publishes the departure that
@@ -241,7 +241,7 @@ pub(crate) fn publish_departure() {
             g.transition(GState::Running, GState::Waiting);
             if !commit.run(g) {
                 g.transition(GState::Waiting, GState::Runnable);
-                push_next(&on, g);
+                push_next(on, g);
                 wake::wake_if_idle();
             }
         }
@@ -258,19 +258,19 @@ pub(crate) fn publish_departure() {
         }
         Departure::YieldLocally { g } => {
             g.transition(GState::Running, GState::Runnable);
-            push(&on, g);
+            push(on, g);
             wake::wake_if_idle();
         }
         Departure::Stopped { g } => {
             g.transition(GState::Running, GState::Runnable);
-            push_next(&on, g);
+            push_next(on, g);
         }
         Departure::Interrupted { g } => {
             g.transition(GState::Running, GState::Runnable);
             SCHED.lock.lock().push_interrupted(g);
             wake::wake_if_idle();
         }
-        Departure::Exit { g } => stacks::recycle_g(&mut on, g),
+        Departure::Exit { g } => stacks::recycle_g(on, g),
         Departure::NoStack { g } => stacks::drop_stack_and_queue(g),
     }
 }
@@ -279,9 +279,9 @@ pub(crate) fn publish_departure() {
 /// queue. If the M has no P, puts `g` at the tail of the global queue.
 /// Go: runqput(next = true).
 #[inline]
-pub(crate) fn push_next(on: &OnM<'_>, g: &'static G) {
+pub(crate) fn push_next(on: OnM<'_>, g: &'static G) {
     let Some(p) = on.p() else { return push_global(g) };
-    if seeded::draw_push_to_tail(on) {
+    if seeded::draw_push_to_tail(on.m()) {
         return push_local(p, g);
     }
     if let Some(kicked) = p.queue.push_next(g) {
@@ -291,7 +291,7 @@ pub(crate) fn push_next(on: &OnM<'_>, g: &'static G) {
 
 /// Puts `g` at the tail of the queue of the M's P, or of the global queue if the M has no P.
 /// Go: runqput(next = false).
-pub(crate) fn push(on: &OnM<'_>, g: &'static G) {
+pub(crate) fn push(on: OnM<'_>, g: &'static G) {
     match on.p() {
         Some(p) => push_local(p, g),
         None => push_global(g),

@@ -16,7 +16,7 @@ pub(crate) fn without<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
                 let mut inside = boundary::enter();
                 let on = inside.on_m();
                 // Dropping `inside` serves a request that came during the section.
-                if on.preempt_request.load(Ordering::Relaxed) != 0 {
+                if on.preempt_request.is_set() {
                     on.carrier.set_preempt_pending(true);
                 }
             }

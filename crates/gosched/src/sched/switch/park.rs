@@ -5,8 +5,9 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::Departure;
 use crate::gmp::reason::WaitReason;
+use crate::gmp::token::OnM;
 use crate::probe;
-use crate::sched::switch::boundary::{InRuntime, enter};
+use crate::sched::switch::boundary::{InRuntime, enter, while_inside};
 use crate::sched::{switch, wake};
 use crate::sys::forked;
 use gosched_fiber::NoPreempt;
@@ -39,7 +40,7 @@ pub(crate) fn park_in_runtime(
 #[inline]
 pub(crate) fn ready(g: &'static G) {
     if current::is_fiber() {
-        ready_in_runtime(&mut enter(), g);
+        while_inside(|on| ready_in_runtime(on, g));
     } else {
         // Inside `host` the caller runs on an M's thread and could be preempted.
         // SAFETY: here — nothing below waits or switches.
@@ -53,9 +54,9 @@ pub(crate) fn ready(g: &'static G) {
 /// Like [`ready`], for a caller that is inside the runtime.
 /// Go: ready.
 #[inline]
-pub(crate) fn ready_in_runtime(inside: &mut InRuntime, g: &'static G) {
+pub(crate) fn ready_in_runtime(on: OnM<'_>, g: &'static G) {
     g.make_runnable();
-    switch::push_next(&inside.on_m(), g);
+    switch::push_next(on, g);
     probe_and_wake();
 }
 
@@ -63,13 +64,13 @@ pub(crate) fn ready_in_runtime(inside: &mut InRuntime, g: &'static G) {
 #[inline(never)]
 pub(crate) fn yield_now(g: &'static G) {
     forked::refuse_in_child("`yield_now`");
-    switch::depart_yielding(enter().on_m(), g);
+    while_inside(|on| switch::depart_yielding(on, g));
 }
 
 /// Moves the calling G to the tail of its P's own queue and runs the next G. For use by the
 /// runtime.
 pub(crate) fn yield_locally(g: &'static G) {
-    switch::depart(enter().on_m(), g, Departure::YieldLocally { g });
+    while_inside(|on| switch::depart(on, g, Departure::YieldLocally { g }));
 }
 
 /// Passes the probe point and wakes an M if one is needed. Called after each submission, with

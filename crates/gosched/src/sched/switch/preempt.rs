@@ -29,6 +29,7 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
+use crate::gmp::preempt_request::PreemptReason;
 use crate::gmp::token::OnM;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{stopping, thread_requests, timekeeper};
@@ -45,22 +46,6 @@ use gosched_fiber::hook::Hook;
 use gosched_fiber::interrupt::Interruption;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// The reason why an M must stop the G that it runs.
-#[repr(u64)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PreemptReason {
-    /// The G has used up its slice.
-    Slice = 1,
-    /// The G must make room for another G that must run at once.
-    MakeRoom = 2,
-    /// The M has no P: its P was retaken in an unmarked call, and the G runs again.
-    NoP = 3,
-    /// The world stops.
-    World = 4,
-    /// The seeded mode chose to preempt here.
-    Seeded = 5,
-}
 
 /// The slice: how long a G runs before other Gs get its P, in nanoseconds of CPU time. Set when the
 /// runtime starts.
@@ -138,13 +123,8 @@ pub(crate) fn interrupt(m: &'static M) -> bool {
 
 /// Like [`preempt_one`], but sends no signal.
 pub(crate) fn set_request(m: &'static M, why: PreemptReason, turn: u32) {
-    m.preempt_request.store((why as u64) << 32 | u64::from(turn), Ordering::Relaxed);
+    m.preempt_request.set(why, turn);
     m.carrier.set_preempt_pending(true);
-}
-
-/// Returns whether the request of `m` has this reason.
-fn has_request(m: &M, why: PreemptReason) -> bool {
-    m.preempt_request.load(Ordering::Relaxed) >> 32 == why as u64
 }
 
 /// Returns why `m`, which has the P `p`, must stop its G. Returns `None` if there is no request, or
@@ -153,10 +133,7 @@ fn request(m: &M, p: &'static P) -> Option<PreemptReason> {
     if stopping::is_stopping() {
         return Some(PreemptReason::World);
     }
-    let asked = m.preempt_request.load(Ordering::Relaxed);
-    let kinds = [PreemptReason::Slice, PreemptReason::MakeRoom, PreemptReason::Seeded];
-    let why = kinds.into_iter().find(|&why| why as u64 == asked >> 32)?;
-    (asked as u32 == p.turn() || why == PreemptReason::Seeded).then_some(why)
+    m.preempt_request.reason_in(p.turn())
 }
 
 /// Serves the request of `m`, if it is not out of date. In a `no_preempt` section the request stays
@@ -169,7 +146,7 @@ pub(crate) fn serve_request(on: OnM<'_>) {
     if g.no_preempt_depth.load(Ordering::Relaxed) > 0 && why != Some(PreemptReason::World) {
         return;
     }
-    on.preempt_request.store(0, Ordering::Relaxed);
+    on.preempt_request.clear();
     match why {
         None => {}
         Some(PreemptReason::World) => switch::switch_to_g0(on, g, Departure::Stopped { g }),
@@ -209,8 +186,8 @@ pub(crate) unsafe fn on_preempt_signal(carrier: &Carrier, at: &mut Interruption)
     barrier::light();
     // SAFETY: own — this is the thread of `m`; only — preemption was on, so the interrupted code
     // uses no token.
-    let mut on = unsafe { OnM::of(m) };
-    if !try_preempt(&mut on, at) {
+    let on = unsafe { OnM::of(m) };
+    if !try_preempt(on, at) {
         // SAFETY: carried, counted — as above.
         unsafe { arch::preempt_enable() };
     }
@@ -219,7 +196,7 @@ pub(crate) unsafe fn on_preempt_signal(carrier: &Carrier, at: &mut Interruption)
 /// Preempts the G of `m`, if there is a valid request. Returns whether the G will be moved: it
 /// then continues in `boot::preemption::async_preempt`, and preemption stays off until that
 /// function returns.
-fn try_preempt(on: &mut OnM<'_>, at: &mut Interruption) -> bool {
+fn try_preempt(on: OnM<'_>, at: &mut Interruption) -> bool {
     let m = on.m();
     let Some(g) = m.curg() else { return false };
     let why = if !m.syscall_state.must_settle() {
@@ -227,7 +204,7 @@ fn try_preempt(on: &mut OnM<'_>, at: &mut Interruption) -> bool {
     } else if syscall::is_in_syscall(m) {
         None
     } else {
-        has_request(m, PreemptReason::NoP).then_some(PreemptReason::NoP)
+        m.preempt_request.is_for(PreemptReason::NoP).then_some(PreemptReason::NoP)
     };
     let steady = g.no_preempt_depth.load(Ordering::Relaxed) > 0;
     let Some(why) = why.filter(|&why| !steady || why == PreemptReason::World) else { return false };
@@ -270,7 +247,7 @@ fn defer_if_outside_text(m: &M, at: &Interruption) -> bool {
 /// Gives the M's P away and sleeps in the signal handler until the M gets a P again. The registers
 /// of `g` are visible to dumps meanwhile. Returns at once if the P would have to wait for a new
 /// thread.
-fn stop_in_place(on: &mut OnM<'_>, g: &'static G, why: PreemptReason, at: &Interruption) {
+fn stop_in_place(on: OnM<'_>, g: &'static G, why: PreemptReason, at: &Interruption) {
     let registers = at.registers();
     g.set_stopped_registers(&raw const registers);
     sleep_in_place(on, g, why, at);
@@ -278,7 +255,7 @@ fn stop_in_place(on: &mut OnM<'_>, g: &'static G, why: PreemptReason, at: &Inter
 }
 
 /// The part of [`stop_in_place`] during which the registers are visible.
-fn sleep_in_place(on: &mut OnM<'_>, g: &'static G, why: PreemptReason, at: &Interruption) {
+fn sleep_in_place(mut on: OnM<'_>, g: &'static G, why: PreemptReason, at: &Interruption) {
     if why == PreemptReason::NoP {
         count(at);
         return syscall::exit_syscall_in_place(on);
@@ -294,9 +271,9 @@ fn sleep_in_place(on: &mut OnM<'_>, g: &'static G, why: PreemptReason, at: &Inte
         return;
     }
     let Some(p) = on.release_p() else { return };
-    on.preempt_request.store(0, Ordering::Relaxed);
+    on.preempt_request.clear();
     on.carrier.set_preempt_pending(false);
-    let pinned = stopped_m::pin_and_enqueue(&mut locked, on, g, why != PreemptReason::Slice);
+    let before = stopped_m::pin_and_enqueue(&mut locked, on.lend(), g, why != PreemptReason::Slice);
     if stopping {
         stopping::count_stopped(&mut locked, p);
         drop(locked);
@@ -305,7 +282,7 @@ fn sleep_in_place(on: &mut OnM<'_>, g: &'static G, why: PreemptReason, at: &Inte
         wake::wake_if_idle();
     }
     count(at);
-    stopped_m::sleep_pinned(on, g, pinned);
+    stopped_m::sleep_pinned(on, g, before);
 }
 
 fn count(at: &Interruption) {

@@ -7,9 +7,10 @@
 
 use crate::gmp::current;
 use crate::gmp::g::{G, GInit};
+use crate::gmp::p::P;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::spawn_request::SpawnRequest;
-use crate::sched::switch::boundary::enter;
+use crate::sched::switch::boundary::while_inside;
 use crate::sched::switch::{spawn, stacks};
 use crate::sys::forked;
 use gosched_fiber::lock::NoPreemptLockGuard;
@@ -37,12 +38,12 @@ fn take() -> Option<(&'static G, u64)> {
             .pop_front()
             .map(|g| (g, SCHED.take_ids(1)));
     }
-    let mut inside = enter();
-    let mut on = inside.on_m();
-    let mut p = on.own_p()?;
-    let g = stacks::take_free_g(&mut p)?;
-    stacks::give_up_kept_stack(&mut p, g);
-    Some((g, stacks::take_id(&mut p, g)))
+    while_inside(|mut on| {
+        let mut p = on.own_p()?;
+        let g = stacks::take_free_g(p.lend())?;
+        stacks::give_up_kept_stack(p.lend(), g);
+        Some((g, stacks::take_id(p, g)))
+    })
 }
 
 /// See [`discard`](crate::sched::discard).
@@ -52,17 +53,15 @@ pub(crate) fn discard(g: &'static G) {
     if !current::is_fiber() {
         return NoPreemptLockGuard::new(&SCHED.lock).free.push_front(g);
     }
-    match enter().on_m().own_p() {
+    while_inside(|mut on| match on.own_p() {
         Some(mut p) => stacks::put_free_g(p.caches(), g),
         None => SCHED.lock.lock().free.push_front(g),
-    }
+    });
 }
 
 /// See [`begin_prepared`](crate::sched::begin_prepared).
 pub(crate) fn begin_prepared(g: &'static G) {
     g.set_prepared(false);
     g.enter_group();
-    if let Some(p) = enter().on_m().own_p() {
-        p.count_started();
-    }
+    while_inside(|on| on.p().map(P::count_started));
 }

@@ -29,16 +29,16 @@ pub(crate) fn spawn(request: SpawnRequest<'_>) -> (&'static G, u64) {
         let mut inside = enter();
         let mut on = inside.on_m();
         let Some(mut p) = on.own_p() else { unreachable!("an M has a P after `enter`") };
-        let Some(g) = stacks::take_free_g(&mut p) else {
+        let Some(g) = stacks::take_free_g(p.lend()) else {
             drop(inside);
             allocate_gs();
             continue;
         };
-        let id = stacks::take_id(&mut p, g);
+        let id = stacks::take_id(p.lend(), g);
         init_g(g, id, parent, request);
-        stacks::use_kept_stack(&mut p, g);
+        stacks::use_kept_stack(p.lend(), g);
         p.count_started();
-        switch::push_next(&on, g);
+        switch::push_next(on, g);
         probe_and_wake();
         return (g, id);
     }

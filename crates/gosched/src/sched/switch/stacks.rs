@@ -38,7 +38,7 @@ const FREE_GS_BATCH: usize = 32;
 /// and the caller must allocate.
 /// Go: gfget.
 #[inline]
-pub(crate) fn take_free_g(p: &mut OwnedP<'_>) -> Option<&'static G> {
+pub(crate) fn take_free_g(mut p: OwnedP<'_>) -> Option<&'static G> {
     let free = &mut p.caches().free;
     let g = free.pop_front().or_else(|| refill(free));
     p.publish_free_gs();
@@ -63,7 +63,7 @@ const ID_BATCHES_PER_TRACKED_G: u32 = 64;
 /// Returns an id for `g`, a dead G that is about to start on this P.
 /// Go: p.goidcache in newproc1.
 #[inline]
-pub(crate) fn take_id(p: &mut OwnedP<'_>, g: &'static G) -> u64 {
+pub(crate) fn take_id(mut p: OwnedP<'_>, g: &'static G) -> u64 {
     let caches = p.caches();
     let ids = &mut caches.ids;
     if ids.0 == ids.1 {
@@ -81,19 +81,19 @@ pub(crate) fn take_id(p: &mut OwnedP<'_>, g: &'static G) -> u64 {
 /// Prepares the stack that `g` kept from its previous life. If this life needs a stack of another
 /// size, moves the kept stack to the P's cache instead.
 #[inline]
-pub(crate) fn use_kept_stack(p: &mut OwnedP<'_>, g: &'static G) {
+pub(crate) fn use_kept_stack(mut p: OwnedP<'_>, g: &'static G) {
     // SAFETY: owner — the caller has taken the dead G from a list.
     let frame = unsafe { g.frame.get() };
     let Some(stack) = &frame.stack else { return };
     if frame.size.is_none() {
-        write_first_frame(&p.on_m(), g, stack);
+        write_first_frame(p.on_m(), g, stack);
     } else {
         give_up_kept_stack(p, g);
     }
 }
 
 /// Moves the stack that `g` kept from its previous life to the P's cache.
-pub(crate) fn give_up_kept_stack(p: &mut OwnedP<'_>, g: &'static G) {
+pub(crate) fn give_up_kept_stack(mut p: OwnedP<'_>, g: &'static G) {
     // SAFETY: owner — the caller has taken the dead G from a list.
     if let Some(stack) = unsafe { g.frame.get() }.stack.take() {
         p.caches().stacks.put(stack);
@@ -102,11 +102,14 @@ pub(crate) fn give_up_kept_stack(p: &mut OwnedP<'_>, g: &'static G) {
 
 /// Gives `g` a stack from the P's cache if it has none and needs the default size. Returns whether
 /// `g` has a stack.
-#[inline]
-pub(crate) fn ensure_cached_stack(on: &mut OnM<'_>, g: &'static G) -> bool {
-    if g.has_stack() {
-        return true;
-    }
+#[inline(always)]
+pub(crate) fn ensure_cached_stack(on: OnM<'_>, g: &'static G) -> bool {
+    g.has_stack() || take_cached_stack(on, g)
+}
+
+/// Gives `g`, which has no stack, a stack from the P's cache if it needs the default size. Returns
+/// whether it has one now.
+fn take_cached_stack(mut on: OnM<'_>, g: &'static G) -> bool {
     // SAFETY: owner — the caller took `g` from a queue.
     let frame = unsafe { g.frame.get() };
     let Some(mut p) = on.own_p().filter(|_| frame.size.is_none()) else { return false };
@@ -116,8 +119,8 @@ pub(crate) fn ensure_cached_stack(on: &mut OnM<'_>, g: &'static G) -> bool {
 
 /// Gives `g` a stack if it has none. Called on g0, with a P. Returns false if there is no memory
 /// for a stack: `g` is then queued until another G exits.
-pub(crate) fn ensure_stack(on: &mut OnM<'_>, g: &'static G) -> bool {
-    if ensure_cached_stack(on, g) {
+pub(crate) fn ensure_stack(mut on: OnM<'_>, g: &'static G) -> bool {
+    if ensure_cached_stack(on.lend(), g) {
         return true;
     }
     let Some(mut p) = on.own_p() else { return false };
@@ -125,7 +128,7 @@ pub(crate) fn ensure_stack(on: &mut OnM<'_>, g: &'static G) -> bool {
     let frame = unsafe { g.frame.get() };
     let size = frame.size.unwrap_or(p.caches().stacks.size());
     let taken = p.caches().stacks.take(size).or_else(|_| {
-        collect_stacks(&mut p);
+        collect_stacks(p.lend());
         p.caches().stacks.take(size)
     });
     match taken {
@@ -144,7 +147,7 @@ pub(crate) fn ensure_stack(on: &mut OnM<'_>, g: &'static G) -> bool {
 
 /// Moves the unused stacks of this P and of all idle Ps to the depot.
 #[cold]
-fn collect_stacks(p: &mut OwnedP<'_>) {
+fn collect_stacks(mut p: OwnedP<'_>) {
     give_up_stacks(p.caches());
     SCHED.lock.lock().for_each_idle_cache(give_up_stacks);
 }
@@ -173,7 +176,7 @@ fn first_frames() -> &'static FirstFrames {
 /// Writes the first frame onto the stack of `g`, so that a switch to `g` starts it.
 /// Go: gostartcallfn in newproc1.
 #[inline]
-fn write_first_frame(on: &OnM<'_>, g: &'static G, stack: &Stack) {
+fn write_first_frame(on: OnM<'_>, g: &'static G, stack: &Stack) {
     stack.set_owner(g.id());
     let (entry, thread_pointer) = if stack.has_identity() {
         (first_frames().with_identity, identity::thread_pointer(stack))
@@ -190,7 +193,7 @@ fn write_first_frame(on: &OnM<'_>, g: &'static G, stack: &Stack) {
 
 /// Returns whether the exit of a G can be published without a lock or a system call.
 #[inline]
-pub(crate) fn can_recycle_without_lock(on: &mut OnM<'_>) -> bool {
+pub(crate) fn can_recycle_without_lock(mut on: OnM<'_>) -> bool {
     let Some(mut p) = on.own_p() else { return false };
     let caches = p.caches();
     caches.free.len() < MAX_FREE_GS - 1
@@ -204,7 +207,7 @@ const EXITS_PER_STACK_TRIM: u32 = 256;
 
 /// Puts a G that has exited, with its stack, into the P's cache of dead Gs.
 /// Go: gdestroy.
-pub(crate) fn recycle_g(on: &mut OnM<'_>, g: &'static G) {
+pub(crate) fn recycle_g(mut on: OnM<'_>, g: &'static G) {
     g.transition(GState::Running, GState::Dead);
     g.set_exiting(false);
     g.set_has_stack(false);
@@ -213,7 +216,7 @@ pub(crate) fn recycle_g(on: &mut OnM<'_>, g: &'static G) {
         // The G exited while it was locked to the thread. It may have changed the thread's state,
         // so no other G may run there: the thread exits too.
         on.set_locked_g(None);
-        g.pinned.store(ptr::null_mut(), Ordering::Relaxed);
+        g.pinned.replace(None);
         g.os_thread_lock_count.store(0, Ordering::Relaxed);
         on.set_dying(true);
     }

@@ -132,9 +132,12 @@ pub(crate) fn enter_syscall_block(on: OnM<'_>, g: &'static G, registers: *const 
 /// Go: exitsyscall.
 #[cold]
 #[inline(never)]
-pub(crate) fn exit_syscall(on: OnM<'_>) {
+pub(crate) fn exit_syscall(mut on: OnM<'_>) {
     let Some(g) = on.curg() else { fatal!("M{} lost its P while it ran no goroutine", on.id) };
-    if !exit_syscall_in_child(&on, g) && settle_retake(&on, g) && !try_acquire_idle_p(&on) {
+    if !exit_syscall_in_child(on.lend(), g)
+        && settle_retake(on.lend(), g)
+        && !try_acquire_idle_p(on.lend())
+    {
         on.syscall_state.clear();
         switch::switch_to_g0(on, g, Departure::Yield { g, held: false });
     }
@@ -144,9 +147,12 @@ pub(crate) fn exit_syscall(on: OnM<'_>) {
 /// here until it is handed one.
 #[cold]
 #[inline(never)]
-pub(crate) fn exit_syscall_in_place(on: &mut OnM<'_>) {
+pub(crate) fn exit_syscall_in_place(mut on: OnM<'_>) {
     let Some(g) = on.curg() else { fatal!("M{} lost its P while it ran no goroutine", on.id) };
-    if !exit_syscall_in_child(on, g) && settle_retake(on, g) && !try_acquire_idle_p(on) {
+    if !exit_syscall_in_child(on.lend(), g)
+        && settle_retake(on.lend(), g)
+        && !try_acquire_idle_p(on.lend())
+    {
         let mut registers = Registers::default();
         let is_shown = !g.shown().is_null();
         if !is_shown {
@@ -154,7 +160,7 @@ pub(crate) fn exit_syscall_in_place(on: &mut OnM<'_>) {
             unsafe { arch::capture_registers(&raw mut registers) };
             g.set_stopped_registers(&raw const registers);
         }
-        wait_for_p_in_place(on, g);
+        wait_for_p_in_place(on.lend(), g);
         if !is_shown {
             g.set_stopped_registers(ptr::null());
         }
@@ -165,7 +171,7 @@ pub(crate) fn exit_syscall_in_place(on: &mut OnM<'_>) {
 /// Ends a call in a forked child, where only the calling thread exists: neither the thread that
 /// took the P nor a thread that could hand one over. The child's other Ps may be in an inconsistent
 /// state, so an M without a P gets a new one. Returns false if this process is not a forked child.
-fn exit_syscall_in_child(on: &OnM<'_>, g: &'static G) -> bool {
+fn exit_syscall_in_child(on: OnM<'_>, g: &'static G) -> bool {
     if !forked::is_child() {
         return false;
     }
@@ -181,7 +187,7 @@ fn exit_syscall_in_child(on: &OnM<'_>, g: &'static G) -> bool {
 
 /// Ends the marked call, if there is one, and waits for a retaker that is taking the P. Returns
 /// whether the P was taken.
-fn settle_retake(on: &OnM<'_>, g: &'static G) -> bool {
+fn settle_retake(on: OnM<'_>, g: &'static G) -> bool {
     let settled = on.syscall_state.settle();
     restore_running(g);
     settled == Settled::LostP
@@ -198,7 +204,7 @@ fn restore_running(g: &'static G) {
 /// Acquires the P that `m` had before, or any idle P. Returns whether `m` has a P. In both cases,
 /// `m` no longer counts as blocked.
 /// Go: exitsyscallTryGetP (exitsyscallfast until 1.25).
-fn try_acquire_idle_p(on: &OnM<'_>) -> bool {
+fn try_acquire_idle_p(on: OnM<'_>) -> bool {
     let mut locked = SCHED.lock.lock();
     locked.blocked_ms -= 1;
     let old = on.old_p.load(Ordering::Relaxed);

@@ -5,7 +5,6 @@
 //! its receiver alone: it is in no list, and its status is idle. Sysmon watches Ps that stay in
 //! flight for long (`in_flight`).
 
-use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::gmp::token::OnM;
@@ -55,7 +54,7 @@ pub(crate) fn give_idle_ps_to_locked_ms(locked: &mut Locked) {
     while locked.idle_ps.iter().next().is_some() {
         let Some(g) = locked.queue.remove_pinned() else { break };
         locked.publish_length();
-        if let (Some(owner), Some(p)) = (pinned_m(g), locked.pop_idle_p()) {
+        if let (Some(owner), Some(p)) = (g.pinned.get(), locked.pop_idle_p()) {
             hand_p_to(owner, p);
         }
     }
@@ -63,19 +62,11 @@ pub(crate) fn give_idle_ps_to_locked_ms(locked: &mut Locked) {
 
 /// Acquires the P that the waking thread handed to the M.
 /// Go: acquirep(mp.nextp).
-pub(crate) fn acquire_next_p(on: &OnM<'_>) {
+pub(crate) fn acquire_next_p(on: OnM<'_>) {
     match on.next_p.take() {
         Some(p) => on.m().acquire_p(p),
         None => fatal!("M{} was woken without a P", on.id),
     }
-}
-
-/// Returns the M that `g` is pinned to, if any: no other M may run `g`.
-/// Go: g.lockedm.
-#[inline]
-pub(crate) fn pinned_m(g: &'static G) -> Option<&'static M> {
-    // SAFETY: the pointer is null or points to an M, and Ms are never freed.
-    unsafe { g.pinned.load(Ordering::Relaxed).cast::<M>().as_ref() }
 }
 
 /// Makes a P idle for which there is no M, and moves the Gs of its queue to the global queue. If

@@ -48,14 +48,14 @@ fn pop_next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
         && SCHED.attention.flags() & TOO_MANY_STOPPED != 0
     {
         let first = locked.pop_priority();
-        if let Some(owner) = first.and_then(give::pinned_m) {
+        if let Some(owner) = first.and_then(|g| g.pinned.get()) {
             return Some(owner);
         }
         // The G is not pinned: any M can run it.
         first.inspect(|g| locked.push_interrupted(g));
     }
     let front = locked.queue.front().filter(|_| p.queue.is_empty() && !due);
-    if let Some(owner) = front.and_then(give::pinned_m) {
+    if let Some(owner) = front.and_then(|g| g.pinned.get()) {
         locked.pop();
         return Some(owner);
     }
@@ -64,7 +64,7 @@ fn pop_next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
     }
     // No M sleeps. A pinned M can use the P at once; the new thread is for the next hand-off.
     thread_requests::request_thread();
-    locked.pop_pinned().and_then(give::pinned_m)
+    locked.pop_pinned().and_then(|g| g.pinned.get())
 }
 
 /// Hands Ps that wait for a new thread to Ms that were stopped together with their Gs: creating the
@@ -72,7 +72,7 @@ fn pop_next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
 pub(crate) fn rescue_orphans() {
     let mut locked = SCHED.lock.lock();
     while !locked.orphans.is_empty() && !stopping::is_stopping() {
-        let Some(owner) = locked.pop_pinned().and_then(give::pinned_m) else { return };
+        let Some(owner) = locked.pop_pinned().and_then(|g| g.pinned.get()) else { return };
         let Some(p) = locked.orphans.pop_front() else { return };
         if p.for_spinner.load(Ordering::Relaxed) {
             SCHED.counts.stop_spinning_without_work();

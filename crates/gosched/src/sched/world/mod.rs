@@ -19,13 +19,14 @@ use crate::gmp::current;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
+use crate::gmp::preempt_request::PreemptReason;
 use crate::gmp::token::OnM;
 use crate::probe::times;
 use crate::protocol::world_stop;
 use crate::sched::state::global::{Locked, SCHED, STOP_NOTE};
 use crate::sched::state::{poller_role, stopping, sysmon_alarm};
 use crate::sched::switch::boundary::{InRuntime, enter};
-use crate::sched::switch::preempt::{self, PreemptReason};
+use crate::sched::switch::preempt;
 use crate::sched::switch::{park, stacks, syscall};
 use crate::sched::wake;
 use crate::sched::wake::give;
@@ -203,9 +204,9 @@ impl Stopper {
         // SAFETY: carried — this is the thread of the M `m`.
         unsafe { arch::preempt_disable() };
         // SAFETY: own — as above; only — g0 waits while `host` runs.
-        let mut on = unsafe { OnM::of(m) };
+        let on = unsafe { OnM::of(m) };
         if on.syscall_state.must_settle_after_barrier() {
-            syscall::exit_syscall_in_place(&mut on);
+            syscall::exit_syscall_in_place(on);
         }
         Stopper::Host(m)
     }

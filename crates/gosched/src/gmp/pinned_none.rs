@@ -1,0 +1,12 @@
+//! The twin of `pinned.rs` for systems without a port, where each goroutine is a thread. No G is
+//! ever pinned there.
+
+/// See `pinned.rs`.
+#[derive(Debug)]
+pub(crate) struct PinnedM;
+
+impl PinnedM {
+    pub(crate) const fn new() -> PinnedM {
+        PinnedM
+    }
+}
