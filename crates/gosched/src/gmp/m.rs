@@ -13,6 +13,7 @@ use crate::protocol::hand_over::{NextP, hand_over};
 use crate::protocol::note::Note;
 use crate::protocol::poll_role::InPoller;
 use crate::protocol::syscall_state::SyscallState;
+use crate::sys::fatal::fatal;
 use crate::sys::owner_cell::OwnerCell;
 use gosched_fiber::arch::{self, SavedContext};
 use gosched_fiber::base::atomic_ref::AtomicRef;
@@ -220,6 +221,11 @@ impl M {
     /// Go: acquirep.
     #[inline]
     pub(crate) fn acquire_p(&'static self, p: &'static P) {
+        if self.p().is_some() || p.is_held() {
+            self.fail_to_acquire(p);
+        }
+        let receiver = p.flight.current().map(|(_, receiver)| receiver);
+        debug_assert!(receiver.is_none_or(|receiver| ptr::eq(receiver, self)), "{p:?}");
         self.p.store(Some(p), Ordering::Relaxed);
         p.flight.end();
         p.set_m(Some(self));
@@ -231,10 +237,22 @@ impl M {
     #[inline]
     pub(crate) fn release_p(&self) -> Option<&'static P> {
         let p = self.p()?;
+        debug_assert!(p.m().is_some_and(|m| ptr::eq(m, self)), "{p:?}");
         self.p.store(None, Ordering::Relaxed);
         p.set_m(None);
         p.set_status(PStatus::Idle);
         Some(p)
+    }
+
+    #[cold]
+    fn fail_to_acquire(&self, p: &P) -> ! {
+        let (own, other) = (self.p().map(|p| p.id), p.m().map(|m| m.id));
+        fatal!(
+            "M{}, whose P is {own:?}, acquires P{}, which is {:?} and whose M is {other:?}",
+            self.id,
+            p.id,
+            p.status()
+        )
     }
 
     /// Returns the goroutine that the M runs, or `None` while g0 runs.

@@ -159,6 +159,11 @@ impl P {
         self.m.load(Ordering::Relaxed)
     }
 
+    /// Returns whether an M holds the P, or the P is not in use.
+    pub(crate) fn is_held(&self) -> bool {
+        self.m().is_some() || matches!(self.status(), PStatus::Running | PStatus::Dead)
+    }
+
     #[inline]
     pub(crate) fn set_m(&self, m: Option<&'static M>) {
         self.m.store(m, Ordering::Relaxed);

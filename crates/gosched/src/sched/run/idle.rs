@@ -128,6 +128,7 @@ impl Sleep {
         has_polled_in_virtual_time: bool,
     ) -> Sleep {
         let m = on.m();
+        debug_assert!(m.p().is_none() && !m.spinning.load(Ordering::Relaxed), "{m:?}");
         locked.idle_ms.push_front(m);
         let polls = poller_role::take_poll_role(locked, m);
         let timer_delay = timers::become_timekeeper(locked, m);

@@ -9,6 +9,7 @@ use crate::gmp::global_queue::GlobalQueue;
 use crate::gmp::list::{GList, List};
 use crate::gmp::m::M;
 use crate::gmp::p::P;
+use crate::gmp::state::GState;
 use crate::protocol::note::Note;
 use crate::protocol::poll_role::PollRole;
 use crate::protocol::waking::WakeCounts;
@@ -190,6 +191,7 @@ impl Locked {
     /// Go: globrunqput.
     #[inline]
     pub(crate) fn push(&mut self, g: &'static G) {
+        debug_assert_eq!(g.state(), GState::Runnable);
         self.queue.push_back(g);
         self.publish_length();
     }
@@ -199,6 +201,7 @@ impl Locked {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<&'static G> {
         let g = self.queue.pop_front();
+        debug_assert!(g.is_none_or(|g| g.state() == GState::Runnable));
         self.publish_length();
         g
     }
@@ -206,6 +209,7 @@ impl Locked {
     /// Queues a G that runs before all others: one that was interrupted to make room for another G,
     /// or one that I/O made ready while all Ps were busy.
     pub(crate) fn push_interrupted(&mut self, g: &'static G) {
+        debug_assert_eq!(g.state(), GState::Runnable);
         self.queue.push_interrupted(g);
         self.publish_length();
         SCHED.attention.set(INTERRUPTED, true);
@@ -213,6 +217,7 @@ impl Locked {
 
     /// Queues a G that was stopped in place with its M. It runs in its turn.
     pub(crate) fn push_stopped(&mut self, g: &'static G) {
+        debug_assert_eq!(g.state(), GState::Runnable);
         self.queue.push_stopped(g);
         self.publish_length();
     }

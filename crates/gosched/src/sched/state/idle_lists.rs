@@ -3,7 +3,7 @@
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
-use crate::gmp::p::{Caches, P};
+use crate::gmp::p::{Caches, P, PStatus};
 use crate::sched::state::global::{Locked, SCHED, TOO_MANY_STOPPED};
 use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
 
@@ -47,6 +47,7 @@ impl Locked {
     /// Puts `p` into the list of idle Ps.
     /// Go: pidleput.
     pub(crate) fn push_idle_p(&mut self, p: &'static P) {
+        self.check_idle_p(p);
         self.idle_ps.push_front(p);
         SCHED.counts.count_idle_p();
     }
@@ -55,9 +56,16 @@ impl Locked {
     /// Go: pidleget.
     pub(crate) fn pop_idle_p(&mut self) -> Option<&'static P> {
         let p = self.idle_ps.pop_front()?;
+        self.check_idle_p(p);
         SCHED.counts.count_acquired_p();
         sysmon_alarm::on_idle_p_acquired();
         Some(p)
+    }
+
+    /// Checks what holds for every P in the list of idle Ps: no M has it or is about to get it.
+    fn check_idle_p(&self, p: &'static P) {
+        debug_assert_eq!(p.status(), PStatus::Idle, "{p:?}");
+        debug_assert!(!p.is_held() && p.flight.current().is_none(), "{p:?}");
     }
 
     /// Calls `f` with the caches of each idle P.

@@ -280,6 +280,7 @@ pub(crate) fn publish_departure() {
 /// Go: runqput(next = true).
 #[inline]
 pub(crate) fn push_next(on: OnM<'_>, g: &'static G) {
+    debug_assert_eq!(g.state(), GState::Runnable);
     let Some(p) = on.p() else { return push_global(g) };
     if seeded::draw_push_to_tail(on.m()) {
         return push_local(p, g);
@@ -300,6 +301,7 @@ pub(crate) fn push(on: OnM<'_>, g: &'static G) {
 
 #[inline]
 fn push_local(p: &'static P, g: &'static G) {
+    debug_assert_eq!(g.state(), GState::Runnable);
     if !p.queue.push(g) {
         spill_to_global(p, g);
     }
