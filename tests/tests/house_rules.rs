@@ -93,6 +93,39 @@ fn files_open_with_what_they_are() {
     }
 }
 
+/// Heads that describe a whole crate or the book.
+const HEADS_OF_WHOLES: [&str; 2] = ["gosched/src/lib.rs", "gosched/src/book/mod.rs"];
+
+#[test]
+fn every_head_says_what_its_module_never_does() {
+    let lacks = |(path, text): &(PathBuf, String)| {
+        let head = text.lines().take_while(|line| line.starts_with("//!"));
+        let says = head.map(str::to_lowercase).any(|line| line.contains("never"));
+        !says && !HEADS_OF_WHOLES.iter().any(|whole| path.ends_with(whole))
+    };
+    let lacking: Vec<_> = product().into_iter().filter(lacks).map(|(path, _)| path).collect();
+    assert!(lacking.is_empty(), "the head does not say what the module never does: {lacking:#?}");
+}
+
+/// Calls that stand in one file only, so that a fix reaches all their users.
+const ONLY_IN: [(&str, &str); 4] = [
+    ("libc::_exit(", "fiber/src/base/exit_guard.rs"),
+    ("libc::write(2,", "fiber/src/base/stderr.rs"),
+    ("libc::dl_iterate_phdr(", "fiber/src/base/elf/mod.rs"),
+    ("libc::Elf64_Phdr", "fiber/src/base/elf/mod.rs"),
+];
+
+#[test]
+fn each_mechanism_stands_in_one_file() {
+    for (call, home) in ONLY_IN {
+        let files = product().into_iter().filter(|(_, text)| {
+            code(text).any(|(_, line)| !line.trim_start().starts_with("//") && line.contains(call))
+        });
+        let files: Vec<_> = files.map(|(path, _)| path).collect();
+        assert!(files.len() == 1 && files[0].ends_with(home), "`{call}` stands in {files:#?}");
+    }
+}
+
 #[test]
 fn files_stay_readable() {
     for (path, text) in product() {

@@ -1,4 +1,4 @@
-//! Returns memory to the system. Never unmaps it: the addresses stay reserved.
+//! Returns memory to the system. This module never unmaps it: the addresses stay reserved.
 
 /// Returns memory to the system. The addresses stay reserved, and the contents are lost.
 ///

@@ -6,8 +6,8 @@
 //!
 //! The models check the product's own code: `product` includes the files of
 //! `crates/gosched/src/protocol` and `crates/fiber/src/protocol`, and the queue of waiters
-//! (`crates/gosched/src/block/waiter.rs`), by their paths. Those files use
-//! atomics, cells, barriers and sleeps only through `crate::sys` (gosched) and `crate::base`
+//! (`waiter.rs` and `linked_list.rs` in `crates/gosched/src/block`), by their paths. Those files
+//! use atomics, cells, barriers and sleeps only through `crate::sys` (gosched) and `crate::base`
 //! (fiber), and this crate's `sys` and `base` provide loom's.
 //!
 //! A model that cannot fail proves nothing, so each model comes with broken variants: an ordering

@@ -2,13 +2,17 @@
 //!
 //! Check this before you use an M: other code may have carriers and goroutines of its own
 //! (`gosched_fiber::Routine`), which this runtime treats as ordinary threads.
+//!
+//! This module never examines the caller's stack: its answers are thread-locals that other modules
+//! set.
 
 use super::g::G;
 use std::cell::Cell;
 
 thread_local! {
     /// The G of the goroutine that these thread-locals belong to. Set by the goroutine when it
-    /// starts, on both backends.
+    /// starts, on both backends. On the threads backend it is cleared when the goroutine ends, and
+    /// while the goroutine runs `host`.
     static GOROUTINE: Cell<Option<&'static G>> = const { Cell::new(None) };
     /// Whether these thread-locals belong to the thread of an M, not to a goroutine on it.
     static IS_M: Cell<bool> = const { Cell::new(false) };

@@ -1,5 +1,6 @@
 //! Where a G keeps the state of its code while it does not run: saved registers, and the stack with
-//! the goroutine's identity.
+//! the goroutine's identity. This module never allocates a stack and never switches to one:
+//! `sched::switch` does both.
 
 pub(crate) use gosched_fiber::Size;
 pub(crate) use gosched_fiber::arch::{Registers, SavedContext};

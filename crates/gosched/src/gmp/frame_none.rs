@@ -1,5 +1,5 @@
 //! The counterpart of `frame` where each goroutine is a thread: the system keeps registers and
-//! stack.
+//! stack. This version never captures the registers of a thread.
 
 /// Empty: the system keeps the stack.
 #[derive(Debug)]

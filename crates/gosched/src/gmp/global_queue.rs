@@ -1,6 +1,8 @@
 //! The global run queue, with two lists beside it: for Gs that were stopped together with their M,
-//! and for Gs that were interrupted so that another G could run at once. Protected by the
-//! scheduler's lock.
+//! and for *interrupted* Gs, which come before all others: Gs that made room so that another G
+//! could run at once, or that stopped with their M for a stop of the world, and Gs that I/O made
+//! ready and a thread without a P queued. Protected by the scheduler's lock. The queue never takes
+//! that lock and never updates `Sched::queued`: its callers do both.
 
 use super::g::G;
 use super::list::GList;
@@ -14,7 +16,7 @@ pub(crate) struct GlobalQueue {
     /// Gs that were stopped together with their M, which alone can continue them.
     /// [`G::queue_position`] determines their turn among the Gs of `main_list`.
     stopped: GList,
-    /// Gs that were interrupted in the middle of a slice. They come before all others.
+    /// Interrupted Gs (see the top of this file). They come before all others.
     interrupted: GList,
     /// Number of Gs ever appended to `main_list`.
     appended: u64,
@@ -54,7 +56,7 @@ impl GlobalQueue {
         self.stopped.push_back(g);
     }
 
-    /// Puts `g` before all Gs that were not interrupted.
+    /// Puts `g` before all Gs that are not interrupted.
     pub(crate) fn push_interrupted(&mut self, g: &'static G) {
         self.interrupted.push_back(g);
     }

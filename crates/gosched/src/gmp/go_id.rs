@@ -1,4 +1,4 @@
-//! The id of a goroutine.
+//! The id of a goroutine. This module never assigns an id: the code that starts a goroutine does.
 
 use std::fmt;
 use std::num::NonZeroU64;

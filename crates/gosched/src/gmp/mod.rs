@@ -1,5 +1,6 @@
 //! The data structures of the scheduler: G (work), M (thread), P (right to run), their queues and
 //! their legal state transitions. This module contains no policy; `sched` decides what runs where.
+//! Code in this folder never switches between Gs, and never imports from `sched`.
 
 pub(crate) mod commit;
 pub(crate) mod current;

@@ -1,5 +1,5 @@
-//! The twin of `pinned.rs` for systems without a port, where each goroutine is a thread. No G is
-//! ever pinned there.
+//! The twin of `pinned.rs` for systems without a port, where each goroutine is a thread, and a G is
+//! never pinned to another one.
 
 /// See `pinned.rs`.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Why a G waits, in Go's words where Go has them.
+//! Why a G waits, in Go's words where Go has them. A reason never affects scheduling: only reports
+//! and metrics use it.
 
 /// The reason for a wait.
 /// Go: waitReason.

@@ -1,4 +1,5 @@
-//! The first bytes of a name, in words that any thread may read at any time.
+//! The first bytes of a name, in words that any thread may read at any time. Reading a name never
+//! takes a lock, and never reads freed memory.
 
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};

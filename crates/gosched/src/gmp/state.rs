@@ -10,6 +10,9 @@
 //! - Owner: 1. changes the word; 2. writes to the stack.
 //! - Inspector: 1. reads the word, whose state must be one in which no M runs on the stack; 2.
 //!   copies the stack; 3. reads the word again: the copy is valid if the word has not changed.
+//!
+//! A transition never contains a memory barrier: the queue, lock or switch that hands the G on
+//! provides the order.
 
 use crate::probe;
 use crate::sys::fatal::fatal;

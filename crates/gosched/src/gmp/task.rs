@@ -1,4 +1,5 @@
 //! The work of a G as the scheduler sees it: a function to run, and a function to call at the end.
+//! This module never runs a task and never frees one: `sched` runs it, and `block` frees it.
 
 use std::ops::Range;
 

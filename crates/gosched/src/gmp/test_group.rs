@@ -1,4 +1,5 @@
 //! A group of goroutines: the goroutines that a test started, and all goroutines that they started.
+//! A group never waits for its goroutines: `api::attributes` does.
 
 use super::current;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,7 +4,8 @@
 //! [`TRACKING_PERIOD`] departures from a P is tracked, and one in 1024 goroutines that are started.
 //! The bit is set only when a goroutine departs or starts: its next wait represents that many
 //! others, so no later wait may be measured in its place. A state transition tests the bit together
-//! with the state, so untracked goroutines pay nothing: no clock, no test.
+//! with the state, so untracked goroutines pay nothing: no clock, no test. This module never sets
+//! the bit: `sched::switch` does.
 
 use super::g::G;
 use super::reason::WaitReason;

@@ -1,7 +1,8 @@
 //! The trait that both backends implement.
 //!
 //! A function that one backend lacks fails to compile. On a system without a port `MultiThread` is
-//! another name for `Threads`, so that every call goes to the only backend.
+//! another name for `Threads`, so that every call goes to the only backend. This module never
+//! chooses the backend of the process: `boot::choose` does.
 
 use crate::gmp::commit::Commit;
 use crate::gmp::frame::{Registers, Size};
@@ -112,7 +113,8 @@ pub(crate) trait Scheduler {
     /// Runs `f` while the world is stopped.
     fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R;
 
-    /// Runs `f` on a new stack of at least `bytes` bytes, as the calling goroutine or thread.
+    /// Runs `f` on a new stack of at least `bytes` bytes, as the calling goroutine or thread. Runs
+    /// `f` on the caller's stack on a system without a port.
     ///
     /// # Errors
     /// The size is invalid, or there is no memory for the stack.

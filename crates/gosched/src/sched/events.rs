@@ -1,5 +1,6 @@
-//! Delivers the poller's events: makes goroutines and waiting threads ready, and returns them to
-//! the caller, which queues them.
+//! Delivers the poller's events: returns the Gs of the goroutines and threads that I/O has made
+//! ready. The caller makes them runnable and queues them. This module never decides which thread
+//! polls: its callers do.
 
 use crate::gmp::list::GList;
 use crate::gmp::poll_desc;

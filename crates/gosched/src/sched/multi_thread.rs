@@ -1,7 +1,8 @@
 //! The M:N backend, for systems with a port: goroutines move between threads.
 //!
-//! A caller on a goroutine's stack uses its M and P. An ordinary thread has neither, and uses the
-//! global queue.
+//! A goroutine uses its M and P. An ordinary thread has neither, and uses the global queue; so does
+//! code inside `host`, which runs as the M's thread. This backend never parks an ordinary thread:
+//! `one_to_one` does.
 
 use crate::gmp::commit::Commit;
 use crate::gmp::current;

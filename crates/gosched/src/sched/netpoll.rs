@@ -1,6 +1,7 @@
 //! Waiting for descriptors: the functions that `block` calls.
 //!
-//! `run::poll` describes which thread polls; on the threads backend it is `poll_thread`.
+//! `run::poll` describes which thread polls; on the threads backend it is `poll_thread`. Code here
+//! never reads, writes or closes a descriptor: its callers do.
 
 use crate::gmp::commit::Commit;
 use crate::gmp::g::G;

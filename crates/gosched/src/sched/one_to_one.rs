@@ -1,4 +1,5 @@
-//! The threads backend, which works on every system: each goroutine is an OS thread.
+//! The threads backend, which works on every system: each goroutine is an OS thread. This backend
+//! never limits how many goroutines run at the same time: the system schedules them.
 
 use crate::gmp::commit::Commit;
 use crate::gmp::current;
@@ -137,7 +138,8 @@ impl Scheduler for Threads {
         f()
     }
 
-    /// Runs `f` on the caller's stack: a thread cannot switch to another one.
+    /// Runs `f` on the caller's stack. Called only on a system without a port, where no thread can
+    /// switch to another stack.
     fn with_stack(_bytes: usize, f: &mut dyn FnMut()) -> io::Result<()> {
         f();
         Ok(())

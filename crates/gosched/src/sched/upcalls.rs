@@ -1,4 +1,5 @@
-//! Functions of the M:N scheduler that waiting threads call from the layer below.
+//! Functions that waiting threads call from the layer below, and that depend on the backend. Code
+//! here never fires a timer: it wakes a thread that does.
 
 use crate::gmp::current;
 use crate::sched::run::deadlock;
@@ -23,7 +24,7 @@ fn recheck_virtual_time() {
     }
 }
 
-/// Wakes an M, which checks the timers before it sleeps again.
+/// Wakes an M if a P is idle and no M spins. The M checks the timers before it sleeps again.
 fn recheck_timers() {
     let inside = current::is_fiber().then(enter);
     // Code inside `host` could be preempted here.

@@ -1,4 +1,5 @@
-//! Replaces `upcalls` on systems without a port, which have no M:N scheduler.
+//! Replaces `upcalls` on systems without a port, which have no M:N scheduler. This version never
+//! checks for a deadlock: `threads::wait` does.
 
 use crate::sched::threads::activity::Upcalls;
 use crate::sched::threads::timer_heap;

@@ -1,5 +1,5 @@
 //! Chooses the backend when the runtime starts: the M:N scheduler where it works, OS threads
-//! elsewhere.
+//! elsewhere. This module never stores the choice: `sched::backend` does, once per process.
 
 use crate::sched::boot::start;
 use crate::sched::inspect::schedtrace;

@@ -1,4 +1,4 @@
-//! Turns the process's first thread into an M.
+//! Turns the process's first thread into an M. The thread never ends, even if its M does.
 
 use crate::gmp::m::M;
 use crate::gmp::token::OnM;

@@ -1,4 +1,5 @@
-//! Starts the runtime, and creates the threads of all Ms.
+//! Starts the runtime, and creates the threads of the Ms; the main M uses the process's first
+//! thread. Code in this folder never stops the runtime, which runs until the process ends.
 
 pub(crate) mod choose;
 

@@ -1,4 +1,5 @@
 //! Configures preemption from the environment and installs the handler of the preemption signal.
+//! This module never sends the preemption signal: `switch::preempt` does.
 
 use crate::sched::switch::boundary::InRuntime;
 use crate::sched::switch::{preempt, syscall};

@@ -5,6 +5,8 @@
 //! or to the tail of the queue, a P sometimes steals before it takes from its own queue, and at
 //! probe points the running goroutine is sometimes requested to yield when it next leaves the
 //! runtime. Panics and fatal errors print the seed.
+//!
+//! The listener at probe points never switches to another goroutine: it only sets a request.
 
 use crate::gmp::m::M;
 use crate::gmp::preempt_request::PreemptReason;

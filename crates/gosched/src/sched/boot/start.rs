@@ -1,4 +1,5 @@
-//! Starts the M:N scheduler: once per process, on first use.
+//! Starts the M:N scheduler: once per process, on first use. This module never falls back to OS
+//! threads: `choose` does.
 
 use crate::gmp::p::PStatus;
 use crate::sched::boot::{preemption, seed, thread_maker};

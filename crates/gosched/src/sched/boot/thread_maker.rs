@@ -2,11 +2,13 @@
 //!
 //! Creating a thread allocates and takes libc's locks, which a stopped goroutine may hold. The
 //! scheduler must not wait for such a goroutine. So an M that finds no idle M sends a request, and
-//! the thread maker creates the thread: one M for each P that waits for an M
-//! ([`Locked::orphans`](crate::sched::state::global::Locked)), and one spare M.
+//! the thread maker creates threads until there is an M for each P, one spare M, and one for each M
+//! that cannot take a P because it is blocked or locked to a goroutine.
 //!
 //! If the system refuses a thread, the waiting Ps become idle again and the existing Ms continue.
 //! The thread maker retries after [`RETRY_AFTER`].
+//!
+//! The thread maker never creates an M with a P: the new M takes an orphaned P itself.
 
 use crate::gmp::m::M;
 use crate::sched::monitor::sysmon::{self, StandIn};

@@ -3,7 +3,7 @@
 //!
 //! Only goroutines that were switched away and have a small stack are copied, which is most of
 //! them. A copy is valid if the state of its G has not changed since before the copy was made; see
-//! `snapshot`.
+//! `snapshot`. This module never interrupts a goroutine: `snapshot` does, if the goroutine runs.
 
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;

@@ -1,4 +1,5 @@
-//! The trait through which both backends show their tables.
+//! The trait through which both backends show their tables. An implementation never changes the
+//! tables, and never stops the world to read them.
 
 use crate::gmp::g::G;
 use crate::sched::inspect::types::{SchedStats, TraceHeader};
@@ -15,7 +16,8 @@ pub(crate) trait Tables {
     /// Returns the number of live goroutines.
     fn num_goroutines() -> usize;
 
-    /// Returns the CPU time of the threads that run goroutines, in nanoseconds.
+    /// Returns the CPU time of the threads that run goroutines, in nanoseconds. On the threads
+    /// backend: of the whole process.
     fn cpu_time() -> u64;
 
     /// Returns the length of a P's queue, and how many slices the P has started.

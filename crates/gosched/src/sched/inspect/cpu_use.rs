@@ -1,7 +1,9 @@
 //! The CPU time available to goroutines, and the part of it that they used.
 //!
 //! Available is the number of Ps, integrated over time. Used is the CPU time of the threads that
-//! run goroutines, as the kernel measures it; it includes the scheduler's own share.
+//! run goroutines, as the kernel measures it; it includes the scheduler's own share. On the threads
+//! backend it is the CPU time of the whole process. This module
+//! never attributes CPU time to single goroutines.
 
 use crate::sched::inspect::contract::of_backend;
 use crate::sched::inspect::types::CpuUse;

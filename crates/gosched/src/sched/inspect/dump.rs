@@ -1,4 +1,5 @@
-//! Prints every G, M and P, for a fatal error.
+//! Prints every G, M and P, for a fatal error. Code here never allocates and never takes a lock:
+//! the code that failed may hold any lock.
 
 use crate::gmp::g::G;
 use crate::gmp::slab;

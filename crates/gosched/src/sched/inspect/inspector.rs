@@ -1,4 +1,5 @@
-//! The state and the frames of goroutines. `snapshot` describes how they are obtained.
+//! The state and the frames of goroutines. `snapshot` describes how they are obtained. This module
+//! never interrupts a thread and never stops the world: `snapshot` does both.
 
 pub(crate) use super::batch::BATCH_STACKS;
 pub(crate) use super::types::{Frame, Frames, GoroutineStatus, InterruptPolicy, Module};

@@ -1,5 +1,5 @@
 //! Replaces `inspector` on systems without a port: goroutines are threads, and their frames are
-//! unknown.
+//! unknown. This version never reads a stack and never fills in a frame.
 
 pub(crate) use super::types::{Frame, Frames, GoroutineStatus, InterruptPolicy, Module};
 

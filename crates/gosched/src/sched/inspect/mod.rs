@@ -1,5 +1,5 @@
 //! Shows the state of the scheduler to callers: stack snapshots, tables and traces. Nothing here
-//! decides what runs.
+//! decides what runs. Code in this folder never puts a G into a queue and never takes one out.
 
 pub(crate) mod contract;
 pub(crate) mod cpu_use;

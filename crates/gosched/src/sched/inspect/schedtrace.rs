@@ -4,6 +4,8 @@
 //! Writing it stops nothing and allocates nothing. Each line is true of the time when it was
 //! written, as in Go. Goroutines are written as they are found, so a million of them take no
 //! memory.
+//!
+//! A trace never contains the frames of a goroutine: `inspector` returns them.
 
 use crate::gmp::g::G;
 use crate::gmp::slab;

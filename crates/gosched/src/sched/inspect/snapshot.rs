@@ -27,6 +27,8 @@
 //! A stack that is larger than the buffer is read piece by piece while the goroutine stands still
 //! ([`StackAccess`]). A goroutine that changes its state faster than its stack can be copied is
 //! copied while the world is stopped, if the world stops in time: a goroutine may block the signal.
+//!
+//! This module never reads an inspected stack through a pointer: the kernel makes each copy.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;

@@ -1,4 +1,5 @@
-//! Reads all counts and totals of the scheduler, for `runtime::metrics`.
+//! Reads all counts and totals of the scheduler, for `runtime::metrics`. This module never counts
+//! an event: it reads the counts that other modules keep.
 
 use crate::sched::events;
 use crate::sched::inspect::contract::of_backend;

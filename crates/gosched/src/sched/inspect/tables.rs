@@ -1,4 +1,5 @@
-//! The tables of the M:N scheduler. Reading them stops nothing and allocates nothing.
+//! The tables of the M:N scheduler. Reading them stops nothing and allocates nothing. Code here
+//! never holds the scheduler's lock while it writes lines: the writer may allocate.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;

@@ -1,4 +1,5 @@
-//! The tables of the threads backend, which has no Ms and no Ps.
+//! The tables of the threads backend, which has no Ms and no Ps. Code here never takes a lock: it
+//! reads atomics and a clock.
 
 use crate::gmp::g::G;
 use crate::sched::inspect::contract::Tables;

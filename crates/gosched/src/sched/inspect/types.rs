@@ -1,4 +1,5 @@
-//! The data that `inspect` returns, on every system.
+//! The data that `inspect` returns, on every system. These types never contain a reference to a G,
+//! an M or a P: they contain ids and addresses.
 
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::GState;

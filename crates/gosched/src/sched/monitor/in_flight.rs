@@ -8,6 +8,8 @@
 //!
 //! No wake-up should ever be lost: [`counts::lost`] counts lost wake-ups, and tests require zero. A
 //! receiver that was woken and waits for a CPU does not count, however long it waits.
+//!
+//! Sysmon never takes a P in flight from its receiver: it only repeats the wake-up.
 
 use crate::gmp::m::M;
 use crate::gmp::p::P;

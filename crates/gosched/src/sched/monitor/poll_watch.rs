@@ -1,5 +1,6 @@
 //! Polls on sysmon's thread if no M does: all Ps are busy and none has passed through the scheduler
-//! for a while, or no M has polled for too long.
+//! for a while, or no M has polled for too long, or all Ps are idle and the system refuses the
+//! thread of an M that could poll. Sysmon never takes the role of poller: only an M can hold it.
 
 use crate::gmp::list::GList;
 use crate::gmp::p::PStatus;

@@ -26,6 +26,8 @@
 //!
 //! **Ms without a P.** If no P is idle, sysmon also preempts goroutines that continue without a P
 //! after an unmarked call in which their P was retaken.
+//!
+//! This module never takes a P itself and never sends a signal: `syscall` and `preempt` do.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;

@@ -2,15 +2,17 @@
 //!
 //! In each tick sysmon checks every running P. Ticks come every 20 µs to 10 ms: often after a tick
 //! that found work, ever less often otherwise. While all Ps are idle, sysmon sleeps until one is
-//! acquired. Sysmon allocates nothing in its ticks, and takes no lock that a goroutine can hold: a
-//! goroutine that was stopped while it holds the lock may get a P again only through sysmon.
+//! acquired. Sysmon allocates nothing in its ticks, and takes no lock with which a goroutine can be
+//! stopped: that goroutine may get a P again only through sysmon.
 //!
 //! `retake` describes what sysmon does about each P.
 //!
-//! While all Ps are busy, no M sleeps, so sysmon also wakes for the next timer. A thread that adds
-//! an earlier timer wakes sysmon, as it wakes the timekeeper (`run::timers`): sysmon publishes how
-//! long it will sleep, and then reads when the first timer is due, so that one of the two sees the
-//! other.
+//! While all Ps are busy, no sleeping M could get a P to fire a timer, so sysmon also wakes for the
+//! next timer. A thread that adds an earlier timer wakes sysmon, as it wakes the timekeeper
+//! (`run::timers`): sysmon publishes how long it will sleep, and then reads when the first timer is
+//! due, so that one of the two sees the other.
+//!
+//! This module never decides that a P is retaken or a G preempted: `retake` does.
 
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
@@ -210,7 +212,7 @@ impl Sysmon {
 }
 
 /// Returns how long sysmon may sleep, at most `delay`: if no P is idle, only until the next timer,
-/// since no M sleeps that would wake for it.
+/// since a sleeping M would get no P to fire it.
 fn cap_delay_by_timer(delay: u64) -> u64 {
     let now = clock::real_now();
     // PAIR timers: in one SeqCst order with the load of `EARLIEST` below, and with a thread that

@@ -17,6 +17,8 @@
 //! The last M checks once more after [`RECHECK_DELAY`], and a thread that begins to wait checks
 //! too. A deadlock that is completed later, by a thread that exits, is not detected: that would
 //! need periodic checks.
+//!
+//! This module never wakes a G to resolve a deadlock: it reports the deadlock and ends the process.
 
 use crate::gmp::poll_desc;
 use crate::gmp::token::OnM;

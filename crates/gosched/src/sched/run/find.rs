@@ -1,5 +1,6 @@
 //! Finds the next G to run: in Go's order, with extra steps for interrupted Gs, for Gs that a timer
-//! made ready, and for Gs that wait behind a pair of Gs that keep making each other ready.
+//! made ready, and for Gs that wait behind a pair of Gs that keep making each other ready. This
+//! module never switches to the G that it finds: `schedule` does.
 
 use crate::gmp::g::G;
 use crate::gmp::token::{OnM, OwnedP};

@@ -3,6 +3,8 @@
 //! An M that has slept for [`IDLE_TIME`] exits if there are more Ms than needed. Otherwise it
 //! returns unused memory to the system and sleeps again, without a time limit: an idle process is
 //! not woken.
+//!
+//! An M never sleeps here while it has a P.
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;

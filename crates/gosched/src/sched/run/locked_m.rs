@@ -1,4 +1,5 @@
-//! Ms that are locked to a G: such an M runs that G and no other.
+//! Ms that are locked to a G: such an M runs that G and no other. This module never locks a G to an
+//! M: `lock_os_thread` does.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;

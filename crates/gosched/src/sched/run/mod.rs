@@ -1,4 +1,5 @@
-//! The life of an M: it finds a G, runs it, and repeats; it sleeps when there is no G to run.
+//! The life of an M: it finds a G, runs it, and repeats; it sleeps when there is no G to run. Code
+//! in this folder never preempts a G, and never takes a P from another M.
 
 pub(crate) mod deadlock;
 pub(crate) mod find;

@@ -1,5 +1,5 @@
-//! The main loop of an M: finds a G, runs it, and repeats. All of it runs on g0, with preemption
-//! off.
+//! The main loop of an M: finds a G, runs it, and repeats. The loop runs on g0, with preemption
+//! off. This module never searches the queues: `find` does.
 
 use crate::gmp::current;
 use crate::gmp::g::G;

@@ -1,4 +1,5 @@
 //! Steals Gs from other Ps: half of the queue of a random P, with Ps of the same NUMA node first.
+//! This module never decides which Ms may steal: `find` does.
 
 use crate::gmp::g::G;
 use crate::gmp::p::{P, PStatus};
@@ -27,8 +28,8 @@ fn nap() {
     unsafe { libc::nanosleep(&NAP, std::ptr::null_mut()) };
 }
 
-/// Steals from other Ps for the owner of `p`, whose queue is empty. Returns one G; the other stolen
-/// Gs are in the queue of `p`.
+/// Steals from other Ps for the owner of `p`, whose queue is empty (except in the seeded mode).
+/// Returns one G; the other stolen Gs are in the queue of `p`.
 /// Go: stealWork.
 ///
 /// If Gs on other Ps keep passing control to each other through `run_next`, there seems to be a G

@@ -1,8 +1,9 @@
 //! When timers fire, and which thread fires them.
 //!
 //! Each P has a heap, and all threads without a P share one. [`timekeeper::EARLIEST`] is the time
-//! of the first timer in all heaps, or an earlier time. Every M checks it when it searches for
-//! work, and between two Gs. An M that finds a timer due fires the due timers of all heaps.
+//! of the first timer in all heaps, or an earlier time; it may be too late for a moment while it is
+//! refreshed. Every M checks it when it searches for work, and between two Gs. An M that finds a
+//! timer due fires the due timers of all heaps.
 //!
 //! When Ms sleep, one of them is the *timekeeper*: it sleeps no longer than until the first timer
 //! is due. Adding an earlier timer wakes it. If a P is idle and there is no timekeeper, adding a
@@ -19,6 +20,8 @@
 //!
 //! Steps 3 and 4 of the adding thread and steps 1 and 2 of the timekeeper are in one total order:
 //! at least one side sees the other.
+//!
+//! Code here never grows a heap, because that allocates: its callers do.
 
 use crate::gmp::list::GList;
 use crate::gmp::m::M;

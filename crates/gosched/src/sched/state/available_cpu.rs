@@ -1,4 +1,5 @@
-//! The CPU time available to goroutines: the number of Ps, integrated over time.
+//! The CPU time available to goroutines: the number of Ps, integrated over time. This module never
+//! reads the CPU time that was used: `inspect::cpu_use` does.
 
 use crate::sys::{Lock, clock};
 use gosched_fiber::lock::NoPreemptLockGuard;

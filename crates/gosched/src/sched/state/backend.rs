@@ -1,4 +1,5 @@
-//! The backend of this process: chosen once, when the runtime starts.
+//! The backend of this process: chosen once, when the runtime starts. This module never chooses the
+//! backend: `boot::choose` does.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,5 @@
-//! The number of goroutines, the CPU time of Ms, and the number of lost wake-ups.
+//! The number of goroutines, the CPU time of Ms, and the number of lost wake-ups. This module never
+//! counts the start or the end of a goroutine: `switch` does.
 
 use crate::gmp::m::M;
 use crate::gmp::p::P;

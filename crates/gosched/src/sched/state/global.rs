@@ -1,8 +1,11 @@
 //! The state that all Ms share: the global queue, the idle Ms and Ps, and counts. One per process.
 //!
-//! The fields of [`Locked`] are accessed under the lock. The counts beside it are written under the
-//! lock (except the number of spinning Ms) and read without it. A reader that must not miss a
-//! change uses the barriers described in `protocol::waking`.
+//! The fields of [`Locked`] are accessed under the lock. The length of the global queue and the
+//! number of idle Ps are written under the lock and read without it. The other fields are atomics
+//! that are written without it. A reader that must not miss a change uses the barriers described in
+//! `protocol::waking`.
+//!
+//! Code here never takes the lock and never wakes an M: its callers do both.
 
 use crate::gmp::g::G;
 use crate::gmp::global_queue::GlobalQueue;

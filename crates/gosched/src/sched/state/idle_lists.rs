@@ -1,5 +1,6 @@
 //! The lists of idle Ms and Ps, and the Gs that run before others. Taking an entry also updates the
-//! roles that depend on it: timekeeper, poller and sysmon's sleep.
+//! roles that depend on it: timekeeper, poller and sysmon's sleep. Code here never wakes an M and
+//! never changes the status of a P: its callers do both.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;

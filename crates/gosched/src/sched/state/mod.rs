@@ -1,5 +1,6 @@
 //! The scheduler's state: its tables and their lock, the roles of sleeping threads, and requests
-//! between threads. Nothing here decides which G runs.
+//! between threads. Nothing here decides which G runs. Code in this folder never switches to a G
+//! and never makes one ready: the folders above do.
 
 pub(crate) mod available_cpu;
 pub(crate) mod backend;

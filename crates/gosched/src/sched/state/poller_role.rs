@@ -1,4 +1,5 @@
-//! Which M sleeps in the poller, and whether one should. `run::poll` describes the protocol.
+//! Which M sleeps in the poller, and whether one should. `run::poll` describes the protocol. This
+//! module never polls: `run::poll` and `monitor::poll_watch` do.
 
 use crate::gmp::m::M;
 use crate::gmp::poll_desc;

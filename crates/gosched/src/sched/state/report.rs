@@ -1,5 +1,6 @@
 //! Hooks through which the scheduler has goroutines printed by `observe`, the layer above, mostly
-//! when the process must end.
+//! when the process must end. This module never writes a report itself: the functions that
+//! `observe` registers do.
 
 use gosched_fiber::exit_guard;
 use gosched_fiber::hook::Hook;

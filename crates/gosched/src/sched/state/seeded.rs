@@ -1,4 +1,5 @@
-//! Random choices of the seeded mode, which `boot::seed` turns on.
+//! Random choices of the seeded mode, which `boot::seed` turns on. This module never queues or
+//! steals a G: its callers act on the draw.
 
 use crate::gmp::m::M;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! The parameters and the result of starting a goroutine.
+//! The parameters and the result of starting a goroutine. This module never starts a goroutine:
+//! `switch::spawn` and `threads::thread_spawn` do.
 
 use crate::gmp::frame::Size;
 use crate::gmp::g::{Details, G};

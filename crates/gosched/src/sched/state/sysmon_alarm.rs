@@ -1,4 +1,5 @@
-//! Wakes sysmon, which sleeps on its word or in the poller.
+//! Wakes sysmon, which sleeps on its word or in the poller. This module never puts sysmon to sleep:
+//! `monitor::sysmon` and `monitor::poll_watch` do.
 
 use crate::sched::state::global::SCHED;
 use crate::sys::poller;

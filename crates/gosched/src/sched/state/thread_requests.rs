@@ -1,5 +1,6 @@
 //! Requests to the thread maker, and the number of the runtime's helper threads.
-//! `boot::thread_maker` serves the requests.
+//! `boot::thread_maker` serves the requests. This module never creates the thread of an M:
+//! `boot::thread_maker` does.
 
 use crate::sys::cpu_limit;
 use crate::sys::forked;

@@ -1,5 +1,5 @@
 //! When the first timer is due, and which sleeping M wakes for it. `run::timers` describes the
-//! protocol.
+//! protocol. This module never fires a timer and never wakes an M: `run::timers` does both.
 
 use crate::gmp::m::M;
 use crate::gmp::timer::NEVER;
@@ -9,7 +9,8 @@ use crate::sys::clock;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A time before which no timer is due; `NEVER` if there is no timer.
+/// A time before which no timer is due; `NEVER` if there is no timer. It may be too late for a
+/// moment: see `run::timers::refresh_after_firing`.
 pub(crate) static EARLIEST: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(NEVER));
 
 /// When the timekeeper wakes; 0 if there is no timekeeper.

@@ -10,7 +10,8 @@
 //!   has turned preemption off, and takes nothing in that case.
 //!
 //! At least one side sees the other. If both do, the P is not taken: see `syscall`. A G whose P was
-//! taken may be on another M when [`enter`] returns.
+//! taken may be on another M when [`enter`] returns. This module never takes the P of an M: the
+//! retaker's code is in `syscall`.
 
 use crate::gmp::token::OnM;
 use crate::sched::switch::{preempt, syscall};

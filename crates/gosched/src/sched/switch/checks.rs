@@ -1,4 +1,5 @@
-//! Fatal checks for operations that are not allowed with preemption off.
+//! Fatal checks for operations that are not allowed with preemption off. This module never checks
+//! for waits or for locks of the program: code review and a house rule do.
 
 use crate::gmp::current;
 use crate::gmp::m::M;

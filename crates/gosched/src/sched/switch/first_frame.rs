@@ -3,7 +3,8 @@
 //! On a stack without identity, the goroutine builds the identity itself. It starts with the M's
 //! thread pointer, and builds with preemption on, because building an identity allocates. Then it
 //! starts over with its own thread pointer. At its end, the goroutine runs the destructors of its
-//! thread-locals, reports that it is done, and switches away for the last time.
+//! thread-locals, reports that it is done, and switches away for the last time. This module never
+//! allocates or frees a stack: `stacks` does both.
 
 use crate::gmp::current;
 use crate::gmp::g::G;

@@ -10,14 +10,17 @@
 //!
 //! g0 takes over in these cases:
 //!
-//! - The P's own queue is empty. (A G that yields then takes the next G from the global queue
-//!   itself.)
+//! - The M has no P, or the P's own queue is empty. (A G that yields then takes the next G from the
+//!   global queue itself.)
 //! - An earlier step of `find_runnable` may apply: the world stops, a timer is due, a check of the
 //!   global queue or the poller is due (every 61st slice), a G must run before all others, or a
 //!   pair of Gs has used up its budget.
+//! - The G that yields is tracked.
 //! - The M is locked to a G, or a G changed the M's signal mask.
 //! - The next G is pinned, or it has no stack and the P's cache has none.
 //! - The departing G exits, and recycling it needs a lock or a system call.
+//!
+//! Code here never steals, never polls and never fires a timer: `run` does all three, on g0.
 
 pub(crate) mod boundary;
 pub(crate) mod checks;

@@ -1,4 +1,5 @@
-//! Sections of code that ask not to be preempted.
+//! Sections of code that ask not to be preempted. Such a section never prevents a stop of the
+//! world.
 
 use crate::gmp::g::G;
 use crate::sched::switch::boundary;

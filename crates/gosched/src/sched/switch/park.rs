@@ -1,4 +1,5 @@
-//! Parks Gs, makes them ready, and lets them yield.
+//! Parks Gs, makes them ready, and lets them yield. This module never publishes that a G waits:
+//! `publish_departure` does, after the switch.
 
 use crate::gmp::commit::Commit;
 use crate::gmp::current;

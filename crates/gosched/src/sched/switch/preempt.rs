@@ -24,6 +24,8 @@
 //!
 //! A request that finds the G outside the program's text is deferred a few times: the G may soon be
 //! back in the program's text.
+//!
+//! This module never chooses the M to preempt: its callers do.
 
 use crate::gmp::current;
 use crate::gmp::g::G;

@@ -3,7 +3,8 @@
 //!
 //! A prepared G is dead, has a task, and is in no list. The code that prepared it owns it until it
 //! is made ready like a parked G, or discarded. Until it runs, a prepared G has no stack and is not
-//! counted as started.
+//! counted as started. Discarding a prepared G never frees its task: the task belongs to the caller
+//! again.
 
 use crate::gmp::current;
 use crate::gmp::g::{G, GInit};

@@ -1,4 +1,6 @@
-//! Starts Gs: from a G, on that G's P; from an ordinary thread, through the global queue.
+//! Starts Gs: from a G, on that G's P; from an ordinary thread, through the global queue, except
+//! the main goroutine, which the main thread queues itself ([`MAIN`]). This module never allocates
+//! a stack: the M that first runs a G gets one if necessary.
 
 use crate::gmp::current;
 use crate::gmp::g::{G, GInit};

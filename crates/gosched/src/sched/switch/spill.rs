@@ -1,4 +1,5 @@
-//! Moves Gs between a P's own queue and the global queue.
+//! Moves Gs between a P's own queue and the global queue. This module never takes the scheduler's
+//! lock: its callers do.
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;

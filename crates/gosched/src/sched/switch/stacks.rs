@@ -11,6 +11,8 @@
 //!
 //! **No memory for a stack.** The G waits until another G exits. If no G has a stack, none can
 //! exit, and the process ends with a fatal error.
+//!
+//! This module never allocates the record of a G: `spawn` does.
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;

@@ -1,4 +1,5 @@
-//! A G that cannot be moved stops together with its M. The M sleeps until it is handed a P.
+//! A G that cannot be moved stops together with its M. The M sleeps until it is handed a P. This
+//! module never releases a P: the M has already released or lost it.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;

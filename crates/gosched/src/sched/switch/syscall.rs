@@ -6,7 +6,10 @@
 //!
 //! A G that has lost its P takes its old P if that is idle, otherwise any idle P. If no P is idle,
 //! the G goes to the tail of the global queue, and its M sleeps as an idle M. The G enters the
-//! runtime by an ordinary function call, so it can be moved to another M there.
+//! runtime by an ordinary function call, so it can be moved to another M there. Code that cannot be
+//! moved calls [`exit_syscall_in_place`]: if no P is idle, the G is pinned, and its M sleeps.
+//!
+//! This module never makes the call itself: for a marked call, `block::call` does.
 
 use crate::gmp::frame::Registers;
 use crate::gmp::g::G;

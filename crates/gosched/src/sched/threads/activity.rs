@@ -1,4 +1,5 @@
-//! Counts of goroutines and of waiting threads.
+//! Counts of goroutines and of waiting threads. This module never puts a thread to sleep and never
+//! wakes one: `wait` does both.
 
 use crate::gmp::list::GList;
 use crate::sys::Lock;

@@ -1,4 +1,5 @@
-//! The life of a goroutine that is an OS thread.
+//! The life of a goroutine that is an OS thread. This module never parks a goroutine and never
+//! wakes one: `wait` does both.
 
 use crate::gmp::current;
 use crate::gmp::g::{G, GInit};

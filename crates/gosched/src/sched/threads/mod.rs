@@ -4,6 +4,8 @@
 //! `support` rejects), each goroutine is an OS thread and waits as any other thread does: on a
 //! futex, with a G of its own. So this folder is both the second backend and the way in which
 //! ordinary threads wait for goroutines.
+//!
+//! Code in this folder never uses the record of an M or a P, and never takes the scheduler's lock.
 
 pub(crate) mod activity;
 pub(crate) mod goroutine;

@@ -1,4 +1,5 @@
-//! The thread that polls on the threads backend. It does nothing else.
+//! The thread that polls on the threads backend. It does nothing else. The thread never runs on the
+//! M:N backend, where Ms and sysmon poll.
 
 use crate::gmp::list::GList;
 use crate::sched::events::{self, VIRTUAL_TIME_IO_GRACE};

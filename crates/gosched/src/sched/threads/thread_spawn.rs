@@ -1,4 +1,5 @@
-//! Starts goroutines as OS threads.
+//! Starts goroutines as OS threads. This module never retries a thread that the system refuses: the
+//! caller gets the error.
 
 use crate::gmp::g::G;
 use crate::gmp::state::GState;

@@ -1,4 +1,5 @@
-//! The timers of the threads backend, and the word that wakes the timer thread.
+//! The timers of the threads backend, and the word that wakes the timer thread. This module never
+//! fires a timer and never sleeps: `timer_thread` does both.
 
 use crate::gmp::timer::TimerHeap;
 use crate::sys::sleep_word::SleepWord;

@@ -1,5 +1,6 @@
 //! The timer thread of the threads backend: it fires the timers of one heap, and sleeps until the
-//! first is due.
+//! first is due. The timer thread never runs a goroutine: each prepared goroutine gets its own
+//! thread.
 
 use crate::gmp::list::GList;
 use crate::gmp::poll_desc;

@@ -1,4 +1,5 @@
-//! How a thread waits, and how it is made ready.
+//! How a thread waits, and how it is made ready. This module never creates a thread: the timer
+//! thread starts prepared goroutines.
 
 use crate::gmp::commit::Commit;
 use crate::gmp::current;

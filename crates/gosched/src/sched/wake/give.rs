@@ -4,6 +4,8 @@
 //! A P is *in flight* from the moment it is handed to an M until that M acquires it. It is owned by
 //! its receiver alone: it is in no list, and its status is idle. Sysmon watches Ps that stay in
 //! flight for long (`in_flight`).
+//!
+//! This module never makes a thread: the thread maker does.
 
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};

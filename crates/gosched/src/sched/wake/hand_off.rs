@@ -1,4 +1,5 @@
-//! Hands off the P of an M that cannot continue.
+//! Hands off the P of an M that cannot continue. This module never takes a P away from an M: the M
+//! has already released or lost it.
 
 use crate::gmp::m::M;
 use crate::gmp::p::P;

@@ -1,4 +1,5 @@
-//! Handles a thread that the system refuses: the runtime continues with the Ms that it has.
+//! Handles a thread that the system refuses: the runtime continues with the Ms that it has. This
+//! module never ends the process, even if no M is left.
 
 use crate::sched::state::global::SCHED;
 use crate::sched::state::thread_requests;

@@ -11,6 +11,8 @@
 //!
 //! There is one stopper at a time. While the world is stopped, the stopper must not allocate: a
 //! stopped G may hold the allocator's lock.
+//!
+//! A stop never waits for the end of a marked call: the stopper takes the P.
 
 pub(crate) mod procs;
 pub(crate) mod stall;

@@ -1,4 +1,5 @@
-//! Changes the number of Ps.
+//! Changes the number of Ps. This module never frees a P: a later increase reuses the Ps that were
+//! removed.
 
 use crate::sched::run::steal;
 use crate::sched::state::global::{MAX_PROCS, SCHED};

@@ -1,4 +1,5 @@
-//! Reports the Ps that keep the world from stopping.
+//! Reports the Ps that keep the world from stopping. A report never ends the process: the stop is
+//! tried again.
 
 use crate::gmp::g::G;
 use crate::gmp::p::{P, PStatus};
