@@ -1,6 +1,6 @@
-//! Creates Ps.
+//! Creates Ps. This module never changes how many Ps are in use: `boot::start` and `world` do.
 
-use crate::gmp::p::P;
+use crate::gmp::p::{P, PStatus};
 use crate::sched::state::global::{MAX_PROCS, SCHED};
 use gosched_fiber::Size;
 use std::sync::OnceLock;
@@ -24,7 +24,8 @@ pub(crate) fn make_more_ps(procs: usize) {
     }
 }
 
-/// Creates a P that is in no table. Allocates. Returns `None` if the runtime has not started.
+/// Creates an idle P that is in no table. Allocates. Returns `None` if the runtime has not started.
 pub(crate) fn spare_p() -> Option<&'static P> {
-    STACK_SIZE.get().map(|&size| P::new(MAX_PROCS as u32, size))
+    let p = STACK_SIZE.get().map(|&size| P::new(MAX_PROCS as u32, size));
+    p.inspect(|p| p.set_status(PStatus::Idle))
 }
