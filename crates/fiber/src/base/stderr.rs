@@ -1,6 +1,5 @@
 //! Standard error without std's lock, for code that may hold any lock and must not allocate. A
-//! write never allocates and never reports an error: bytes that standard error does not accept are
-//! lost.
+//! write never allocates, and never panics: bytes that standard error does not accept are lost.
 
 use std::fmt::{self, Write};
 use std::io;
@@ -34,18 +33,23 @@ impl Stderr {
 
 /// Writes `bytes` to standard error. Bytes that cannot be written are lost.
 pub fn write(bytes: &[u8]) {
-    write_parts(bytes, write_once);
+    let _ = write_all(bytes);
 }
 
-/// Like [`write`], with `write_once` in place of the function of that name.
-pub fn write_parts(mut bytes: &[u8], write_once: impl Fn(&[u8]) -> io::Result<usize>) {
+/// Writes `bytes` to standard error.
+///
+/// # Errors
+/// The system does not accept all of them.
+fn write_all(mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match write_once(bytes) {
-            Ok(written) if written > 0 => bytes = &bytes[written..],
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
             Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-            _ => return,
+            Err(why) => return Err(why),
         }
     }
+    Ok(())
 }
 
 /// Makes one system call that writes the first of `bytes`. Returns how many were written.
@@ -59,13 +63,13 @@ pub fn write_once(bytes: &[u8]) -> io::Result<usize> {
 }
 
 /// A writer to standard error without a buffer, for code that may fault in the middle of a line.
+/// Fails if the system does not accept all bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Unbuffered;
 
 impl Write for Unbuffered {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        write(text.as_bytes());
-        Ok(())
+        write_all(text.as_bytes()).map_err(|_| fmt::Error)
     }
 }
 

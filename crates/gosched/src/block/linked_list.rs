@@ -2,7 +2,7 @@
 //! an entry needs no memory, and an entry can be removed from any position.
 //!
 //! The owner of the list protects the list and the links of its entries with a lock. This module
-//! never takes a lock, and never accesses an entry that was removed.
+//! never takes a lock, and never frees an entry.
 
 use crate::sys::cell::Cell;
 use std::fmt;

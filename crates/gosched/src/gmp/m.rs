@@ -13,6 +13,7 @@ use crate::protocol::hand_over::{NextP, hand_over};
 use crate::protocol::note::Note;
 use crate::protocol::poll_role::InPoller;
 use crate::protocol::syscall_state::SyscallState;
+use crate::sys::debug_check::debug_check;
 use crate::sys::fatal::fatal;
 use crate::sys::owner_cell::OwnerCell;
 use gosched_fiber::arch::{self, SavedContext};
@@ -29,7 +30,7 @@ use std::time::Duration;
 pub(crate) struct M {
     /// Must be the first field: GS points to the carrier.
     pub(crate) carrier: Carrier,
-    /// The P that the M holds, or null. Written by the M's thread, and by a taker while
+    /// The P that the M holds. Written by the M's thread, and by a taker while
     /// `syscall_state` marks the P as being taken.
     p: AtomicRef<P>,
     /// Whether the M is in a marked call, or another thread takes or has taken its P.
@@ -224,8 +225,12 @@ impl M {
         if self.p().is_some() || p.is_held() {
             self.fail_to_acquire(p);
         }
-        let receiver = p.flight.current().map(|(_, receiver)| receiver);
-        debug_assert!(receiver.is_none_or(|receiver| ptr::eq(receiver, self)), "{p:?}");
+        debug_check!(
+            p.flight.current().is_none_or(|(_, receiver)| ptr::eq(receiver, self)),
+            "M{} acquires P{}, which was handed to another M",
+            self.id,
+            p.id
+        );
         self.p.store(Some(p), Ordering::Relaxed);
         p.flight.end();
         p.set_m(Some(self));
@@ -237,7 +242,12 @@ impl M {
     #[inline]
     pub(crate) fn release_p(&self) -> Option<&'static P> {
         let p = self.p()?;
-        debug_assert!(p.m().is_some_and(|m| ptr::eq(m, self)), "{p:?}");
+        debug_check!(
+            p.m().is_some_and(|m| ptr::eq(m, self)),
+            "M{} releases P{}, which another M holds",
+            self.id,
+            p.id
+        );
         self.p.store(None, Ordering::Relaxed);
         p.set_m(None);
         p.set_status(PStatus::Idle);

@@ -40,7 +40,7 @@ pub(crate) enum PStatus {
 pub(crate) struct P {
     pub(crate) id: u32,
     status: AtomicU32,
-    /// The M that holds the P, or null.
+    /// The M that holds the P.
     m: AtomicRef<M>,
     /// The M that the P was handed to, until an M acquires the P.
     pub(crate) flight: Flight<M>,

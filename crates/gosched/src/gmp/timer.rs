@@ -57,7 +57,7 @@ unsafe impl Sync for Timer {}
 unsafe impl Send for Timer {}
 
 /// A timer that can be started: see [`Timer::placed`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct PlacedTimer<'a>(&'a Timer);
 
 impl Timer {
@@ -169,13 +169,19 @@ impl TimerHeap {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Inserts a timer that is due at `when`. Returns false if there is no room: see
-    /// [`TimerHeap::grow`].
+    /// Inserts a timer that is due at `when`.
     /// Go: timers.addHeap.
-    pub(crate) fn insert(&'static self, PlacedTimer(timer): PlacedTimer<'_>, when: u64) -> bool {
+    ///
+    /// # Errors
+    /// There is no room: call [`TimerHeap::grow`] and retry with the returned timer.
+    pub(crate) fn insert<'t>(
+        &'static self,
+        PlacedTimer(timer): PlacedTimer<'t>,
+        when: u64,
+    ) -> Result<(), PlacedTimer<'t>> {
         let mut entries = self.entries.lock();
         if entries.0.len() == entries.0.capacity() {
-            return false;
+            return Err(PlacedTimer(timer));
         }
         let index = entries.0.len();
         entries.0.push(Entry { when, timer });
@@ -183,7 +189,7 @@ impl TimerHeap {
         timer.place.enter(self);
         entries.sift_up(index);
         self.publish_next(&entries);
-        true
+        Ok(())
     }
 
     /// Makes room for more timers. Allocates, so it must not be called inside the runtime.
@@ -375,7 +381,9 @@ mod tests {
 
     fn insert(heap: &'static TimerHeap, logged: &Logged, when: u64) {
         // SAFETY: alive — the timer is boxed, and it fires or is stopped before it is dropped.
-        while !heap.insert(unsafe { logged.timer.placed() }, when) {
+        let mut timer = unsafe { logged.timer.placed() };
+        while let Err(same) = heap.insert(timer, when) {
+            timer = same;
             heap.grow();
         }
     }

@@ -1,23 +1,63 @@
-//! Proofs that the compiler passes along: the caller runs on an M ([`OnM`]), and that M has a P
-//! ([`OwnedP`]).
+//! Proofs that the compiler passes along: the caller runs on an M ([`OnM`]), that M has a P
+//! ([`OwnedP`]), the caller is a goroutine that may leave the M ([`MayMove`]).
 //!
 //! A function that must run on an M takes a token instead of a reference to the M, which any thread
-//! may have. Tokens are neither `Send` nor `Copy`. A goroutine borrows its token from the guard
-//! that keeps preemption off, so the token ends before preemption is on again. A function that
-//! switches to another goroutine or begins a marked call consumes the token: the goroutine may
-//! continue on another M. g0 never moves, so code on g0 only lends its token.
+//! may have. Tokens are neither `Send` nor `Copy`, and borrow from the guard that keeps preemption
+//! off (`switch::boundary::InRuntime`). A function that switches to another goroutine or begins a
+//! marked call consumes a [`MayMove`]: the goroutine may continue on another M. All other functions
+//! take an [`OnM`], which is lent. g0 never moves, so g0 has an [`OnM`] only.
+//!
+//! Two rules are not checked by the compiler: a goroutine that is inside the runtime does not enter
+//! it again, and code that has a token acquires and releases the M's P only through functions that
+//! say so.
 //!
 //! Tokens are passed by value, as one or two registers: a reference to a token would keep it in
-//! memory.
-//!
-//! This module never checks that a token is true: the few functions that make one from nothing are
-//! unsafe.
+//! memory. This module never checks that a token is true: the functions that make one from nothing
+//! are unsafe.
 
 use super::m::{Departure, M};
 use super::p::{Caches, P};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
+
+/// Proof that the caller is a goroutine inside the runtime that runs on this M. A function that may
+/// move the goroutine to another M consumes it.
+#[derive(Debug)]
+pub(crate) struct MayMove<'r>(OnM<'r>);
+
+impl MayMove<'_> {
+    /// Creates the token of the M that the calling goroutine runs on.
+    ///
+    /// # Safety
+    /// - **carried**, **only**: as for [`OnM::current`].
+    #[inline(always)]
+    pub(crate) unsafe fn current<'r>() -> MayMove<'r> {
+        // SAFETY: carried, only — promised by the caller.
+        MayMove(unsafe { OnM::current() })
+    }
+
+    /// Lends the token of the M.
+    #[inline(always)]
+    pub(crate) fn on_m(&mut self) -> OnM<'_> {
+        self.0.lend()
+    }
+
+    /// Returns the proof that the M has its P, or `None` if the M has no P.
+    #[inline(always)]
+    pub(crate) fn own_p(&mut self) -> Option<OwnedP<'_>> {
+        self.0.own_p()
+    }
+}
+
+impl Deref for MayMove<'_> {
+    type Target = M;
+
+    #[inline(always)]
+    fn deref(&self) -> &M {
+        self.0.m
+    }
+}
 
 /// Proof that the caller runs on this M, with preemption off or on g0.
 #[derive(Debug)]
@@ -32,7 +72,7 @@ impl<'r> OnM<'r> {
     ///
     /// # Safety
     /// - **carried**: the caller is a goroutine of this runtime with preemption off, or runs as the
-    ///   thread of an M, until `'r` ends or the token is consumed.
+    ///   thread of an M, as long as the token is used.
     /// - **only**: the caller uses no other token meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn current() -> OnM<'r> {
@@ -40,10 +80,11 @@ impl<'r> OnM<'r> {
         OnM { m: unsafe { M::current() }, guard: PhantomData }
     }
 
-    /// Creates the token of `m`, for its own thread before the carrier is attached.
+    /// Creates the token of `m`, for its own thread.
     ///
     /// # Safety
-    /// - **own**: the caller runs as the thread of `m`, until `'r` ends.
+    /// - **own**: the caller runs as the thread of `m`, or as its goroutine with preemption off,
+    ///   until `'r` ends.
     /// - **only**: the caller uses no other token meanwhile.
     pub(crate) unsafe fn of(m: &'static M) -> OnM<'r> {
         OnM { m, guard: PhantomData }

@@ -83,7 +83,7 @@ impl Scheduler for MultiThread {
         enter()
     }
 
-    fn start_timer(timer: PlacedTimer<'_>, when: u64) {
+    fn start_timer(mut timer: PlacedTimer<'_>, when: u64) {
         loop {
             let mut inside = current::is_fiber().then(enter);
             let m = inside.as_mut().map(|inside| inside.on_m().m());
@@ -94,7 +94,10 @@ impl Scheduler for MultiThread {
             drop(inside);
             match inserted {
                 Ok(()) => return,
-                Err(heap) => heap.grow(),
+                Err((heap, same)) => {
+                    timer = same;
+                    heap.grow();
+                }
             }
         }
     }
@@ -176,9 +179,9 @@ impl Scheduler for MultiThread {
             inside = enter();
         }
         if long {
-            syscall::enter_syscall_block(inside.on_m(), g, registers);
+            syscall::enter_syscall_block(inside.may_move(), g, registers);
         } else {
-            syscall::enter_syscall(inside.on_m(), g, registers);
+            syscall::enter_syscall(inside.may_move(), g, registers);
         }
         // A request that arrived meanwhile must not end the call either.
         inside.leave_without_serving();

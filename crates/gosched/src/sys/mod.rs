@@ -8,6 +8,8 @@ pub(crate) mod cache_padded;
 pub(crate) mod cell;
 pub(crate) mod clock;
 pub(crate) mod cpu_limit;
+#[cfg(ported)]
+pub(crate) mod debug_check;
 pub(crate) mod descriptor;
 pub(crate) mod fatal;
 pub(crate) mod forked;

@@ -84,7 +84,7 @@ pub(crate) unsafe extern "C" fn async_preempt() {
     // SAFETY: carried — redirect: the caller is a goroutine; counted — the signal handler has
     // turned preemption off.
     let mut inside = unsafe { InRuntime::new() };
-    let on = inside.on_m();
+    let on = inside.may_move();
     if on.syscall_state.must_settle() {
         syscall::exit_syscall(on);
     } else {

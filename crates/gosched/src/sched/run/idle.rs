@@ -19,6 +19,7 @@ use crate::sched::state::{poller_role, stopping, timekeeper};
 use crate::sched::switch::{refill_from_global, stacks};
 use crate::sched::wake;
 use crate::sys::clock;
+use crate::sys::debug_check::debug_check;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -130,7 +131,11 @@ impl Sleep {
         has_polled_in_virtual_time: bool,
     ) -> Sleep {
         let m = on.m();
-        debug_assert!(m.p().is_none() && !m.spinning.load(Ordering::Relaxed), "{m:?}");
+        debug_check!(
+            m.p().is_none() && !m.spinning.load(Ordering::Relaxed),
+            "M{} becomes idle with a P, or while it spins",
+            m.id
+        );
         locked.idle_ms.push_front(m);
         let polls = poller_role::take_poll_role(locked, m);
         let timer_delay = timers::become_timekeeper(locked, m);

@@ -3,10 +3,9 @@
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
-use crate::gmp::state::GState;
 use crate::gmp::token::{OnM, OwnedP};
 use crate::sched::run::deadlock;
-use crate::sched::state::global::SCHED;
+use crate::sched::state::global::{SCHED, check_runnable};
 use crate::sched::wake::{self, give, hand_off};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -46,7 +45,7 @@ pub(crate) const CACHE_SPILL_DELAY: Duration = Duration::from_millis(500);
 /// `g` in a queue; the caller then has no P and sleeps.
 /// Go: startlockedm.
 pub(crate) fn start_locked_m(mut on: OnM<'_>, g: &'static G, owner: &'static M) {
-    debug_assert_eq!(g.state(), GState::Runnable);
+    check_runnable(g);
     if on.spinning.load(Ordering::Relaxed) {
         wake::stop_spinning(on.m());
     }

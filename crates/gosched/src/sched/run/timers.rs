@@ -56,16 +56,15 @@ pub(crate) fn can_wake() -> bool {
 /// runtime.
 ///
 /// # Errors
-/// The heap is full. Call [`TimerHeap::grow`] on the returned heap and retry.
-pub(crate) fn insert(
+/// The heap is full. Call [`TimerHeap::grow`] on the returned heap and retry with the returned
+/// timer.
+pub(crate) fn insert<'t>(
     m: Option<&'static M>,
-    timer: PlacedTimer<'_>,
+    timer: PlacedTimer<'t>,
     when: u64,
-) -> Result<(), &'static TimerHeap> {
+) -> Result<(), (&'static TimerHeap, PlacedTimer<'t>)> {
     let heap = m.and_then(M::p).map_or(&GLOBAL_HEAP, |p| &p.timers);
-    if !heap.insert(timer, when) {
-        return Err(heap);
-    }
+    heap.insert(timer, when).map_err(|timer| (heap, timer))?;
     // PAIR timers: this, the next access and the timekeeper's accesses are in one total order.
     ADD_COUNT.fetch_add(1, Ordering::SeqCst);
     // PAIR timers: as above.

@@ -19,6 +19,7 @@ use crate::protocol::waking::WakeCounts;
 use crate::protocol::world_stop::{Attention, StopCount};
 use crate::sys::Lock;
 use crate::sys::cache_padded::CachePadded;
+use crate::sys::debug_check::debug_check;
 use gosched_fiber::base::atomic_ref::AtomicRef;
 use gosched_fiber::exit_guard;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -189,12 +190,23 @@ impl Sched {
     }
 }
 
+/// Checks what holds for every G in a queue.
+#[inline]
+pub(crate) fn check_runnable(g: &'static G) {
+    debug_check!(
+        g.state() == GState::Runnable,
+        "goroutine {} is queued, but it is {}",
+        g.id(),
+        g.state().name()
+    );
+}
+
 impl Locked {
     /// Appends `g` to the tail of the global queue.
     /// Go: globrunqput.
     #[inline]
     pub(crate) fn push(&mut self, g: &'static G) {
-        debug_assert_eq!(g.state(), GState::Runnable);
+        check_runnable(g);
         self.queue.push_back(g);
         self.publish_length();
     }
@@ -204,7 +216,7 @@ impl Locked {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<&'static G> {
         let g = self.queue.pop_front();
-        debug_assert!(g.is_none_or(|g| g.state() == GState::Runnable));
+        g.inspect(|g| check_runnable(g));
         self.publish_length();
         g
     }
@@ -212,7 +224,7 @@ impl Locked {
     /// Queues a G that runs before all others: one that was interrupted to make room for another G,
     /// or one that I/O made ready while all Ps were busy.
     pub(crate) fn push_interrupted(&mut self, g: &'static G) {
-        debug_assert_eq!(g.state(), GState::Runnable);
+        check_runnable(g);
         self.queue.push_interrupted(g);
         self.publish_length();
         SCHED.attention.set(INTERRUPTED, true);
@@ -220,7 +232,7 @@ impl Locked {
 
     /// Queues a G that was stopped in place with its M. It runs in its turn.
     pub(crate) fn push_stopped(&mut self, g: &'static G) {
-        debug_assert_eq!(g.state(), GState::Runnable);
+        check_runnable(g);
         self.queue.push_stopped(g);
         self.publish_length();
     }

@@ -7,6 +7,7 @@ use crate::gmp::m::M;
 use crate::gmp::p::{Caches, P, PStatus};
 use crate::sched::state::global::{Locked, SCHED, TOO_MANY_STOPPED};
 use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
+use crate::sys::debug_check::debug_check;
 
 impl Locked {
     /// Takes a G that runs before others, if there is one: an interrupted G, or a G that was
@@ -65,8 +66,12 @@ impl Locked {
 
     /// Checks what holds for every P in the list of idle Ps: no M has it or is about to get it.
     fn check_idle_p(&self, p: &'static P) {
-        debug_assert_eq!(p.status(), PStatus::Idle, "{p:?}");
-        debug_assert!(!p.is_held() && p.flight.current().is_none(), "{p:?}");
+        debug_check!(
+            p.status() == PStatus::Idle && !p.is_held() && p.flight.current().is_none(),
+            "P{} is in the list of idle Ps, but it is {:?}, held or in flight",
+            p.id,
+            p.status()
+        );
     }
 
     /// Calls `f` with the caches of each idle P.

@@ -13,7 +13,7 @@
 //! taken may be on another M when [`enter`] returns. This module never takes the P of an M: the
 //! retaker's code is in `syscall`.
 
-use crate::gmp::token::OnM;
+use crate::gmp::token::{MayMove, OnM};
 use crate::sched::switch::{preempt, syscall};
 use gosched_fiber::arch;
 use gosched_fiber::carrier::{Role, role};
@@ -38,11 +38,18 @@ impl InRuntime {
         InRuntime(PhantomData)
     }
 
-    /// Returns the token of the M that the G runs on now. The M has a P.
+    /// Returns the token of the M that the G runs on now.
     #[inline(always)]
     pub(crate) fn on_m(&mut self) -> OnM<'_> {
         // SAFETY: carried — by `new`, and preemption is off; only — the token borrows the guard.
         unsafe { OnM::current() }
+    }
+
+    /// Returns the token with which the G can leave the M that it runs on now.
+    #[inline(always)]
+    pub(crate) fn may_move(&mut self) -> MayMove<'_> {
+        // SAFETY: carried, only — as above.
+        unsafe { MayMove::current() }
     }
 
     /// Turns preemption on without serving a request. Returns whether there is one.
@@ -79,9 +86,9 @@ fn disable_preemption() -> InRuntime {
 #[inline(always)]
 pub(crate) fn enter() -> InRuntime {
     let mut inside = disable_preemption();
-    let on = inside.on_m();
-    if on.syscall_state.must_settle_after_barrier() {
-        syscall::exit_syscall(on);
+    let may_move = inside.may_move();
+    if may_move.syscall_state.must_settle_after_barrier() {
+        syscall::exit_syscall(may_move);
     }
     inside
 }
@@ -89,14 +96,14 @@ pub(crate) fn enter() -> InRuntime {
 /// Calls `f` with preemption off for the calling G. `f` gets the token of the M that the G runs on,
 /// which has a P.
 #[inline(always)]
-pub(crate) fn while_inside<R>(f: impl FnOnce(OnM<'_>) -> R) -> R {
+pub(crate) fn while_inside<R>(f: impl FnOnce(MayMove<'_>) -> R) -> R {
     let mut inside = disable_preemption();
-    let mut on = inside.on_m();
-    if on.syscall_state.must_settle_after_barrier() {
-        syscall::exit_syscall(on);
-        on = inside.on_m();
+    let mut may_move = inside.may_move();
+    if may_move.syscall_state.must_settle_after_barrier() {
+        syscall::exit_syscall(may_move);
+        may_move = inside.may_move();
     }
-    f(on)
+    f(may_move)
 }
 
 /// Serves the pending preemption request, unless preemption is off for another reason as well.
@@ -105,9 +112,10 @@ pub(crate) fn while_inside<R>(f: impl FnOnce(OnM<'_>) -> R) -> R {
 fn serve_preempt_request() {
     loop {
         let mut inside = enter();
-        let on = inside.on_m();
-        if on.carrier.preempt_disable_count() == 1 && on.carrier.is_preempt_pending() {
-            preempt::serve_request(on);
+        let may_move = inside.may_move();
+        let carrier = &may_move.carrier;
+        if carrier.preempt_disable_count() == 1 && carrier.is_preempt_pending() {
+            preempt::serve_request(may_move);
         }
         let again = inside.leave_without_serving();
         // SAFETY: carried — the caller is a goroutine.

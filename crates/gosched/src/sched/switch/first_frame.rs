@@ -10,7 +10,7 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::Departure;
 use crate::gmp::p::P;
-use crate::gmp::token::OnM;
+use crate::gmp::token::MayMove;
 use crate::sched::switch;
 use crate::sched::switch::boundary::{InRuntime, while_inside};
 use crate::sched::switch::stacks::{self, FirstFrames};
@@ -40,14 +40,14 @@ unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
     let g: &'static G = unsafe { &*(g as *const G) };
     // SAFETY: carried — the M's g0 switched here, with preemption off; only — g0 has lent its token
     // to the switch.
-    let mut on = unsafe { OnM::current() };
+    let mut may_move = unsafe { MayMove::current() };
     // SAFETY: owner — the G runs here.
     let frame = unsafe { g.frame.get() };
     let Some(stack) = &frame.stack else { fatal!("goroutine {} runs without a stack", g.id()) };
     // Build on g0's stack, below its frames: on the G's own stack, the work would touch a second
     // page, which then stays in memory.
     // SAFETY: owner — this is the M's own thread, and g0 waits.
-    let below = unsafe { on.g0.get() }.sp - arch::RED_ZONE_BYTES;
+    let below = unsafe { may_move.g0.get() }.sp - arch::RED_ZONE_BYTES;
     let mut work = Build { stack, failed: None };
     // Building allocates. A G that holds the allocator's lock must be able to get a P, so
     // preemption is on and this M's P may be taken. The work itself needs no P.
@@ -58,12 +58,12 @@ unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
     unsafe { arch::call_on_stack(below as *mut u8, build, (&raw mut work).cast()) };
     // SAFETY: carried — as above.
     unsafe { arch::preempt_disable() };
-    if on.syscall_state.must_settle_after_barrier() {
-        syscall::exit_syscall_in_place(on.lend());
+    if may_move.syscall_state.must_settle_after_barrier() {
+        syscall::exit_syscall_in_place(may_move.on_m());
     }
     if let Some(why) = work.failed {
         stacks::ERRNO.store(stacks::errno_of(&why), Ordering::Relaxed);
-        switch::switch_to_g0(on.lend(), g, Departure::NoStack { g });
+        switch::switch_to_g0(may_move, g, Departure::NoStack { g });
     }
     let (top, thread_pointer) = (stack.top(), identity::thread_pointer(stack));
     // SAFETY: owner — the G runs here.

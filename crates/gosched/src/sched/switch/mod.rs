@@ -39,7 +39,7 @@ use crate::gmp::g::G;
 use crate::gmp::m::Departure;
 use crate::gmp::p::P;
 use crate::gmp::state::GState;
-use crate::gmp::token::{OnM, OwnedP};
+use crate::gmp::token::{MayMove, OnM, OwnedP};
 use crate::gmp::track::TRACKING_PERIOD;
 use crate::probe;
 use crate::protocol::run_queue::TimeSlice;
@@ -62,10 +62,10 @@ enum Next {
 /// Switches from the calling G to the next G of its P. Returns when the calling G is resumed,
 /// possibly on another M. Preemption is off on entry and on return.
 #[inline(always)]
-pub(crate) fn depart(mut on: OnM<'_>, g: &'static G, departure: Departure) {
-    match on.own_p().map_or(Next::NeedsG0, |p| pick_next(p, track)) {
-        Next::Found(next) => switch_to_g(on, g, next, departure),
-        Next::Empty | Next::NeedsG0 => switch_to_g0(on, g, departure),
+pub(crate) fn depart(mut may_move: MayMove<'_>, g: &'static G, departure: Departure) {
+    match may_move.own_p().map_or(Next::NeedsG0, |p| pick_next(p, track)) {
+        Next::Found(next) => switch_to_g(may_move, g, next, departure),
+        Next::Empty | Next::NeedsG0 => switch_to_g0(may_move, g, departure),
     }
 }
 
@@ -74,13 +74,13 @@ pub(crate) fn depart(mut on: OnM<'_>, g: &'static G, departure: Departure) {
 /// switch, unless g0 must choose. Preemption is off on entry and on return.
 /// Go: gosched_m.
 #[inline(always)]
-pub(crate) fn depart_yielding(mut on: OnM<'_>, g: &'static G) {
-    let Some(mut p) = on.own_p() else {
-        return switch_to_g0(on, g, Departure::Yield { g, held: false });
+pub(crate) fn depart_yielding(mut may_move: MayMove<'_>, g: &'static G) {
+    let Some(mut p) = may_move.own_p() else {
+        return switch_to_g0(may_move, g, Departure::Yield { g, held: false });
     };
     match pick_next(p.lend(), track_yielding) {
-        Next::Found(next) => switch_to_g(on, g, next, Departure::Yield { g, held: false }),
-        Next::NeedsG0 => switch_to_g0(on, g, Departure::Yield { g, held: false }),
+        Next::Found(next) => switch_to_g(may_move, g, next, Departure::Yield { g, held: false }),
+        Next::NeedsG0 => switch_to_g0(may_move, g, Departure::Yield { g, held: false }),
         // With both queues empty, the calling G would be the next G itself.
         Next::Empty if SCHED.queued.load(Ordering::Relaxed) == 0 => p.start_slice(),
         Next::Empty => {
@@ -91,7 +91,7 @@ pub(crate) fn depart_yielding(mut on: OnM<'_>, g: &'static G) {
                 // The lock is held across the switch: one critical section takes the next G from
                 // the head and puts the calling G at the tail.
                 std::mem::forget(locked);
-                switch_to_g(on, g, next, Departure::Yield { g, held: true });
+                switch_to_g(may_move, g, next, Departure::Yield { g, held: true });
             }
         }
     }
@@ -169,19 +169,19 @@ pub(crate) fn start_or_inherit_slice(p: OwnedP<'_>, slice: TimeSlice) {
 /// Switches from `g` to `next`, which the caller took from a queue and owns.
 /// Go: none: Go always goes through g0.
 #[inline(always)]
-fn switch_to_g(mut on: OnM<'_>, g: &'static G, next: &'static G, departure: Departure) {
+fn switch_to_g(mut may_move: MayMove<'_>, g: &'static G, next: &'static G, departure: Departure) {
     let direct = !next.pinned.is_pinned()
-        && can_publish_quickly(on.lend(), &departure)
-        && stacks::ensure_cached_stack(on.lend(), next);
+        && can_publish_quickly(may_move.on_m(), &departure)
+        && stacks::ensure_cached_stack(may_move.on_m(), next);
     if !direct {
-        on.set_picked(next);
-        return switch_to_g0(on, g, departure);
+        may_move.set_picked(next);
+        return switch_to_g0(may_move, g, departure);
     }
     next.transition(GState::Runnable, GState::Running);
-    on.set_curg(Some(next));
+    may_move.set_curg(Some(next));
     let to = saved(next);
     // SAFETY: to — `next` was runnable, and this M alone owns it.
-    unsafe { switch(on, saved(g), to, departure) };
+    unsafe { switch(may_move.on_m(), saved(g), to, departure) };
 }
 
 /// Returns whether the departure can be published on another G's stack: without a system call and
@@ -194,11 +194,11 @@ fn can_publish_quickly(on: OnM<'_>, departure: &Departure) -> bool {
 /// Switches from `g` to g0.
 /// Go: mcall.
 #[inline(always)]
-pub(crate) fn switch_to_g0(on: OnM<'_>, g: &'static G, departure: Departure) {
-    on.set_curg(None);
-    let to = on.g0.as_ptr();
+pub(crate) fn switch_to_g0(mut may_move: MayMove<'_>, g: &'static G, departure: Departure) {
+    may_move.set_curg(None);
+    let to = may_move.g0.as_ptr();
     // SAFETY: to — g0 waits in `execute`, and only this M resumes it.
-    unsafe { switch(on, saved(g), to, departure) };
+    unsafe { switch(may_move.on_m(), saved(g), to, departure) };
 }
 
 /// Switches from g0 to `g`. Returns when the M is back on g0 and the departure is published.
@@ -283,7 +283,7 @@ pub(crate) fn publish_departure() {
 /// Go: runqput(next = true).
 #[inline]
 pub(crate) fn push_next(on: OnM<'_>, g: &'static G) {
-    debug_assert_eq!(g.state(), GState::Runnable);
+    global::check_runnable(g);
     let Some(p) = on.p() else { return push_global(g) };
     if seeded::draw_push_to_tail(on.m()) {
         return push_local(p, g);
@@ -304,7 +304,7 @@ pub(crate) fn push(on: OnM<'_>, g: &'static G) {
 
 #[inline]
 fn push_local(p: &'static P, g: &'static G) {
-    debug_assert_eq!(g.state(), GState::Runnable);
+    global::check_runnable(g);
     if !p.queue.push(g) {
         spill_to_global(p, g);
     }

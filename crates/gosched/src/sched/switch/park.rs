@@ -32,7 +32,7 @@ pub(crate) fn park_in_runtime(
     commit: Commit,
 ) {
     g.begin_wait(reason, commit.data());
-    switch::depart(inside.on_m(), g, Departure::Park { g, commit });
+    switch::depart(inside.may_move(), g, Departure::Park { g, commit });
 }
 
 /// Makes a parked G runnable. The G becomes the next to run on the caller's P, or goes to the tail
@@ -41,7 +41,7 @@ pub(crate) fn park_in_runtime(
 #[inline]
 pub(crate) fn ready(g: &'static G) {
     if current::is_fiber() {
-        while_inside(|on| ready_in_runtime(on, g));
+        while_inside(|mut on| ready_in_runtime(on.on_m(), g));
     } else {
         // Inside `host` the caller runs on an M's thread and could be preempted.
         // SAFETY: here — nothing below waits or switches.

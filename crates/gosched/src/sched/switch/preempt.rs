@@ -32,7 +32,7 @@ use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::gmp::preempt_request::PreemptReason;
-use crate::gmp::token::OnM;
+use crate::gmp::token::{MayMove, OnM};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{stopping, thread_requests, timekeeper};
 use crate::sched::switch::{stopped_m, syscall};
@@ -141,7 +141,7 @@ fn request(m: &M, p: &'static P) -> Option<PreemptReason> {
 /// Serves the request of `m`, if it is not out of date. In a `no_preempt` section the request stays
 /// in place, unless the world stops. Called when the G leaves the runtime, with preemption off.
 /// Go: gopreempt_m.
-pub(crate) fn serve_request(on: OnM<'_>) {
+pub(crate) fn serve_request(on: MayMove<'_>) {
     on.carrier.set_preempt_pending(false);
     let (Some(g), Some(p)) = (on.curg(), on.p()) else { return };
     let why = request(&on, p);
@@ -187,7 +187,7 @@ pub(crate) unsafe fn on_preempt_signal(carrier: &Carrier, at: &mut Interruption)
     unsafe { arch::preempt_disable() };
     barrier::light();
     // SAFETY: own — this is the thread of `m`; only — preemption was on, so the interrupted code
-    // uses no token.
+    // has no token, or it is `build_identity`, which does not use its token meanwhile.
     let on = unsafe { OnM::of(m) };
     if !try_preempt(on, at) {
         // SAFETY: carried, counted — as above.

@@ -15,7 +15,7 @@ use crate::gmp::frame::Registers;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::state::GState;
-use crate::gmp::token::OnM;
+use crate::gmp::token::{MayMove, OnM};
 use crate::protocol::syscall_state::{MarkedCall, Retaking, Settled};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::ps;
@@ -109,7 +109,7 @@ fn finish_retake(m: &'static M, retaking: Retaking<'_>) {
 /// Begins a marked call. `registers` are those of the calling frame, or null if they are unknown.
 /// The caller is inside the runtime and leaves it for the call.
 /// Go: entersyscall.
-pub(crate) fn enter_syscall(on: OnM<'_>, g: &'static G, registers: *const Registers) {
+pub(crate) fn enter_syscall(on: MayMove<'_>, g: &'static G, registers: *const Registers) {
     let Some(p) = on.p() else { fatal!("goroutine {} begins a blocking call without a P", g.id()) };
     p.syscalltick.store(p.syscalltick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     g.enter_syscall(registers);
@@ -121,8 +121,8 @@ pub(crate) fn enter_syscall(on: OnM<'_>, g: &'static G, registers: *const Regist
 
 /// Like [`enter_syscall`], but hands the P off at once.
 /// Go: entersyscallblock.
-pub(crate) fn enter_syscall_block(on: OnM<'_>, g: &'static G, registers: *const Registers) {
-    let m = on.m();
+pub(crate) fn enter_syscall_block(mut on: MayMove<'_>, g: &'static G, registers: *const Registers) {
+    let m = on.on_m().m();
     enter_syscall(on, g, registers);
     // In virtual time, the order of events must not depend on how long the call takes.
     if !clock::is_virtual() {
@@ -135,11 +135,11 @@ pub(crate) fn enter_syscall_block(on: OnM<'_>, g: &'static G, registers: *const 
 /// Go: exitsyscall.
 #[cold]
 #[inline(never)]
-pub(crate) fn exit_syscall(mut on: OnM<'_>) {
+pub(crate) fn exit_syscall(mut on: MayMove<'_>) {
     let Some(g) = on.curg() else { fatal!("M{} lost its P while it ran no goroutine", on.id) };
-    if !exit_syscall_in_child(on.lend(), g)
-        && settle_retake(on.lend(), g)
-        && !try_acquire_idle_p(on.lend())
+    if !exit_syscall_in_child(on.on_m(), g)
+        && settle_retake(on.on_m(), g)
+        && !try_acquire_idle_p(on.on_m())
     {
         on.syscall_state.clear();
         switch::switch_to_g0(on, g, Departure::Yield { g, held: false });

@@ -16,9 +16,10 @@ use std::time::Duration;
 const FIRE_BATCH: usize = 64;
 
 /// See [`start_timer`](crate::sched::start_timer).
-pub(crate) fn start_timer(timer: PlacedTimer<'_>, when: u64, upcalls: &'static Upcalls) {
+pub(crate) fn start_timer(mut timer: PlacedTimer<'_>, when: u64, upcalls: &'static Upcalls) {
     start(upcalls);
-    while !timer_heap::HEAP.insert(timer, when) {
+    while let Err(same) = timer_heap::HEAP.insert(timer, when) {
+        timer = same;
         timer_heap::HEAP.grow();
     }
     timer_heap::wake();
