@@ -136,8 +136,8 @@ impl Deref for OnM<'_> {
 /// Proof that the caller owns this P: the caller's M has it.
 #[derive(Debug)]
 pub(crate) struct OwnedP<'r> {
-    on: OnM<'r>,
     p: &'static P,
+    on: OnM<'r>,
 }
 
 impl<'r> OwnedP<'r> {
