@@ -6,7 +6,6 @@
 //! A hook never calls its function: the layer that owns the hook does.
 
 use super::atomic_ref::AtomicRef;
-use std::sync::atomic::Ordering;
 
 /// A place for a function of type `F`, or for any other `'static` value (see the top of this file).
 #[derive(Debug, Default)]
@@ -20,21 +19,18 @@ impl<F: Sync + 'static> Hook<F> {
 
     /// Puts a function into the hook. Replaces the previous function.
     pub fn set(&self, function: &'static F) {
-        // PAIR hook: publishes the function, which the caller may have made at run time.
-        self.0.store(Some(function), Ordering::Release);
+        self.0.store(Some(function));
     }
 
     /// Returns the function, or `None` if the hook is empty.
     #[inline]
     pub fn get(&self) -> Option<&'static F> {
-        // PAIR hook: sees the function.
-        self.0.load(Ordering::Acquire)
+        self.0.load()
     }
 
     /// Empties the hook and returns the function that was in it.
     pub fn take(&self) -> Option<&'static F> {
-        // PAIR hook: sees the function.
-        self.0.swap(None, Ordering::Acquire)
+        self.0.swap(None)
     }
 }
 

@@ -1,7 +1,6 @@
 //! The lowest layer, which needs no carrier: environment variables, fatal errors and the end of the
-//! process, hooks, sleeping on a word, atomics and memory barriers, copies of memory that may be
-//! unmapped.
-//! This folder never refers to the rest of the crate.
+//! process, hooks, sleeping on a word, atomics and memory barriers, the ELF data of loaded modules,
+//! copies of memory that may be unmapped. This folder never refers to the rest of the crate.
 
 pub(crate) mod atomic;
 pub mod atomic_ref;

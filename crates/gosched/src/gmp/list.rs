@@ -4,7 +4,6 @@
 use super::g::G;
 use gosched_fiber::base::atomic_ref::AtomicRef;
 use std::ptr;
-use std::sync::atomic::Ordering;
 
 /// An item that can be in one list at a time. Items are never freed.
 pub(crate) trait Linked: Sized + Sync + 'static {
@@ -120,12 +119,12 @@ impl<T: Linked> List<T> {
 
 #[inline]
 fn next<T: Linked>(item: &T) -> Option<&'static T> {
-    item.link().load(Ordering::Relaxed)
+    item.link().load()
 }
 
 #[inline]
 fn set_next<T: Linked>(item: &T, next: Option<&'static T>) {
-    item.link().store(next, Ordering::Relaxed);
+    item.link().store(next);
 }
 
 #[cfg(test)]

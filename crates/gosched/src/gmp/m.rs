@@ -215,14 +215,14 @@ impl M {
     /// Returns the P that the M holds, if any.
     #[inline]
     pub(crate) fn p(&self) -> Option<&'static P> {
-        self.p.load(Ordering::Relaxed)
+        self.p.load()
     }
 
     /// Acquires `p`, which the caller owns.
     /// Go: acquirep.
     #[inline]
     pub(crate) fn acquire_p(&'static self, p: &'static P) {
-        if self.p().is_some() || p.is_held() {
+        if self.p().is_some() || !p.is_available() {
             self.fail_to_acquire(p);
         }
         debug_check!(
@@ -231,7 +231,7 @@ impl M {
             self.id,
             p.id
         );
-        self.p.store(Some(p), Ordering::Relaxed);
+        self.p.store(Some(p));
         p.flight.end();
         p.set_m(Some(self));
         p.set_status(PStatus::Running);
@@ -248,7 +248,7 @@ impl M {
             self.id,
             p.id
         );
-        self.p.store(None, Ordering::Relaxed);
+        self.p.store(None);
         p.set_m(None);
         p.set_status(PStatus::Idle);
         Some(p)
@@ -268,23 +268,23 @@ impl M {
     /// Returns the goroutine that the M runs, or `None` while g0 runs.
     #[inline]
     pub(crate) fn curg(&self) -> Option<&'static G> {
-        self.curg.load(Ordering::Relaxed)
+        self.curg.load()
     }
 
     #[inline]
     pub(crate) fn set_curg(&self, g: Option<&'static G>) {
-        self.curg.store(g, Ordering::Relaxed);
+        self.curg.store(g);
     }
 
     #[inline]
     pub(crate) fn set_picked(&self, g: &'static G) {
-        self.picked.store(Some(g), Ordering::Relaxed);
+        self.picked.store(Some(g));
     }
 
     #[inline]
     pub(crate) fn take_picked(&self) -> Option<&'static G> {
-        let picked = self.picked.load(Ordering::Relaxed);
-        self.picked.store(None, Ordering::Relaxed);
+        let picked = self.picked.load();
+        self.picked.store(None);
         picked
     }
 
@@ -339,13 +339,13 @@ impl M {
 
     #[inline]
     pub(crate) fn locked_g(&self) -> Option<&'static G> {
-        self.locked_g.load(Ordering::Relaxed)
+        self.locked_g.load()
     }
 
     #[inline]
     pub(crate) fn set_locked_g(&self, g: Option<&'static G>) {
         self.carrier.set_slow_path_flag(LOCKED, g.is_some());
-        self.locked_g.store(g, Ordering::Relaxed);
+        self.locked_g.store(g);
     }
 }
 

@@ -156,17 +156,17 @@ impl P {
 
     #[inline]
     pub(crate) fn m(&self) -> Option<&'static M> {
-        self.m.load(Ordering::Relaxed)
+        self.m.load()
     }
 
-    /// Returns whether an M holds the P, or the P is not in use.
-    pub(crate) fn is_held(&self) -> bool {
-        self.m().is_some() || matches!(self.status(), PStatus::Running | PStatus::Dead)
+    /// Returns whether an M may acquire the P: the P is in use, and no M holds it.
+    pub(crate) fn is_available(&self) -> bool {
+        self.m().is_none() && matches!(self.status(), PStatus::Idle | PStatus::Stopped)
     }
 
     #[inline]
     pub(crate) fn set_m(&self, m: Option<&'static M>) {
-        self.m.store(m, Ordering::Relaxed);
+        self.m.store(m);
     }
 
     /// Counts a goroutine that starts on this P. Owner only.

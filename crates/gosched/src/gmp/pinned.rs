@@ -3,7 +3,6 @@
 
 use super::m::M;
 use gosched_fiber::base::atomic_ref::AtomicRef;
-use std::sync::atomic::Ordering;
 
 /// The M that alone may run a G, if there is one. Written by the owner of the G.
 /// Go: g.lockedm.
@@ -18,7 +17,7 @@ impl PinnedM {
     /// Returns the M, or `None` if any M may run the G.
     #[inline]
     pub(crate) fn get(&self) -> Option<&'static M> {
-        self.0.load(Ordering::Relaxed)
+        self.0.load()
     }
 
     /// Returns whether only one M may run the G.
@@ -29,6 +28,6 @@ impl PinnedM {
 
     /// Sets the M, or `None` if any M may run the G. Returns the previous value.
     pub(crate) fn replace(&self, m: Option<&'static M>) -> Option<&'static M> {
-        self.0.swap(m, Ordering::Relaxed)
+        self.0.swap(m)
     }
 }

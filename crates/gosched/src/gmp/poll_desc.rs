@@ -34,7 +34,7 @@ pub(crate) struct PollDesc {
 fn pop_free() -> Option<&'static PollDesc> {
     let mut free = NoPreemptLockGuard::new(&FREE);
     let desc = (*free)?;
-    *free = desc.next.load(Ordering::Relaxed);
+    *free = desc.next.load();
     Some(desc)
 }
 
@@ -121,7 +121,7 @@ impl PollDesc {
 
     fn push_free(&'static self) {
         let mut free = NoPreemptLockGuard::new(&FREE);
-        self.next.store(*free, Ordering::Relaxed);
+        self.next.store(*free);
         *free = Some(self);
     }
 

@@ -8,8 +8,8 @@
 //! The heaps are 4-ary, as in Go: a heap has fewer levels, and the children of a node are adjacent
 //! in memory.
 //!
-//! Insertion must not allocate. If a heap is full, [`TimerHeap::insert`] returns false; the caller
-//! then grows the heap outside the runtime ([`TimerHeap::grow`]) and retries.
+//! Insertion must not allocate. If a heap is full, [`TimerHeap::insert`] returns the timer; the
+//! caller then grows the heap outside the runtime ([`TimerHeap::grow`]) and retries.
 //!
 //! A heap never decides when its timers fire, and never makes a G ready: its callers do both.
 

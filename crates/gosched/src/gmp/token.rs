@@ -1,5 +1,5 @@
-//! Proofs that the compiler passes along: the caller runs on an M ([`OnM`]), that M has a P
-//! ([`OwnedP`]), the caller is a goroutine that may leave the M ([`MayMove`]).
+//! Proofs that the compiler checks: the caller runs on an M ([`OnM`]); the caller owns the P of
+//! that M ([`OwnedP`]); the caller is a goroutine that may leave the M ([`MayMove`]).
 //!
 //! A function that must run on an M takes a token instead of a reference to the M, which any thread
 //! may have. Tokens are neither `Send` nor `Copy`, and borrow from the guard that keeps preemption
@@ -7,9 +7,8 @@
 //! marked call consumes a [`MayMove`]: the goroutine may continue on another M. All other functions
 //! take an [`OnM`], which is lent. g0 never moves, so g0 has an [`OnM`] only.
 //!
-//! Two rules are not checked by the compiler: a goroutine that is inside the runtime does not enter
-//! it again, and code that has a token acquires and releases the M's P only through functions that
-//! say so.
+//! The compiler does not check two rules: code that holds an `InRuntime` does not call `enter`
+//! again, and code that holds an [`OwnedP`] does not call [`M::release_p`].
 //!
 //! Tokens are passed by value, as one or two registers: a reference to a token would keep it in
 //! memory. This module never checks that a token is true: the functions that make one from nothing

@@ -35,7 +35,7 @@ pub(crate) fn make_main_m() -> &'static M {
 /// Makes the calling thread, the process's first, an M, and runs goroutines on it. Never returns.
 pub(crate) fn become_main_m() -> ! {
     let m = make_main_m();
-    if let Some(main) = spawn::MAIN.load(Ordering::Relaxed) {
+    if let Some(main) = spawn::MAIN.load() {
         // SAFETY: own — this thread runs the M from here on; only — the M does not run yet.
         switch::push_next(unsafe { OnM::of(m) }, main);
     }

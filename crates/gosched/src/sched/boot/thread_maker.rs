@@ -178,13 +178,11 @@ fn is_thread_wanted(locked: &Locked) -> bool {
 /// Go: allocm, mcommoninit.
 pub(crate) fn new_m(id: u32) -> &'static M {
     let m = M::new(id);
-    let mut before = SCHED.last_m.load(Ordering::Relaxed);
     loop {
-        m.all_link.store(before, Ordering::Relaxed);
-        // PAIR all-ms: publishes the initialized M.
-        match SCHED.last_m.compare_exchange(before, Some(m), Ordering::Release, Ordering::Relaxed) {
-            Ok(()) => return m,
-            Err(now) => before = now,
+        let before = SCHED.last_m.load();
+        m.all_link.store(before);
+        if SCHED.last_m.replace_if(before, Some(m)) {
+            return m;
         }
     }
 }

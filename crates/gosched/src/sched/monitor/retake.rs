@@ -349,7 +349,7 @@ fn check_ms_without_p(m_cursor: &mut Option<&'static M>, found: &mut Findings) {
             preempt::preempt_one(this, PreemptReason::NoP, 0);
             found.asked = true;
         }
-        m = this.all_link.load(Ordering::Relaxed);
+        m = this.all_link.load();
         if m.is_none() {
             break;
         }

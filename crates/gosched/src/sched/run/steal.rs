@@ -75,8 +75,7 @@ fn steal_once(p: OwnedP<'_>, coprimes: &Coprimes, last: bool) -> Option<&'static
 static COPRIMES: AtomicRef<Coprimes> = AtomicRef::new();
 
 fn coprimes() -> Option<&'static Coprimes> {
-    // PAIR coprimes: sees a complete table.
-    COPRIMES.load(Ordering::Acquire)
+    COPRIMES.load()
 }
 
 /// All tables made so far, by number of Ps, for reuse.
@@ -94,8 +93,7 @@ pub(crate) fn coprimes_for(procs: usize) -> &'static Coprimes {
 }
 
 pub(crate) fn set_coprimes(table: &'static Coprimes) {
-    // PAIR coprimes: publishes the table.
-    COPRIMES.store(Some(table), Ordering::Release);
+    COPRIMES.store(Some(table));
 }
 
 static TOPOLOGY: OnceLock<Topology> = OnceLock::new();

@@ -157,14 +157,12 @@ impl Sched {
     /// Returns the P with index `index`, or `None` if it was never created.
     #[inline]
     pub(crate) fn p(&self, index: usize) -> Option<&'static P> {
-        // PAIR all-ps: sees an initialized P.
-        self.ps.get(index)?.load(Ordering::Acquire)
+        self.ps.get(index)?.load()
     }
 
     /// Adds `p` to the table of Ps.
     pub(crate) fn add_p(&self, p: &'static P) {
-        // PAIR all-ps: publishes the initialized P.
-        self.ps[p.id as usize].store(Some(p), Ordering::Release);
+        self.ps[p.id as usize].store(Some(p));
     }
 
     /// Iterates over all Ps ever created.
@@ -179,9 +177,7 @@ impl Sched {
 
     /// Iterates over all Ms ever created, latest first.
     pub(crate) fn all_ms(&self) -> impl Iterator<Item = &'static M> + '_ {
-        // PAIR all-ms: sees an initialized M.
-        let last = self.last_m.load(Ordering::Acquire);
-        std::iter::successors(last, |m| m.all_link.load(Ordering::Relaxed))
+        std::iter::successors(self.last_m.load(), |m| m.all_link.load())
     }
 
     /// Reserves `count` goroutine ids and returns the first.

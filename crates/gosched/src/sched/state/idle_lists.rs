@@ -67,7 +67,7 @@ impl Locked {
     /// Checks what holds for every P in the list of idle Ps: no M has it or is about to get it.
     fn check_idle_p(&self, p: &'static P) {
         debug_check!(
-            p.status() == PStatus::Idle && !p.is_held() && p.flight.current().is_none(),
+            p.status() == PStatus::Idle && p.m().is_none() && p.flight.current().is_none(),
             "P{} is in the list of idle Ps, but it is {:?}, held or in flight",
             p.id,
             p.status()

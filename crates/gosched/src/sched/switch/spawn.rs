@@ -75,7 +75,7 @@ fn spawn_from_outside(request: SpawnRequest<'_>) -> (&'static G, u64) {
         init_g(g, id, 0, request);
         SCHED.foreign_goroutines.fetch_add(1, Ordering::Relaxed);
         if for_main_m {
-            MAIN.store(Some(g), Ordering::Relaxed);
+            MAIN.store(Some(g));
             return (g, id);
         }
         locked.push(g);

@@ -98,7 +98,7 @@ pub(crate) fn is_running_without_p(m: &'static M) -> bool {
 /// Go: takeP, then handoffp.
 fn finish_retake(m: &'static M, retaking: Retaking<'_>) {
     let p = m.release_p();
-    m.old_p.store(p, Ordering::Relaxed);
+    m.old_p.store(p);
     SCHED.lock.lock().blocked_ms += 1;
     retaking.finish();
     if let Some(p) = p {
@@ -137,10 +137,7 @@ pub(crate) fn enter_syscall_block(mut on: MayMove<'_>, g: &'static G, registers:
 #[inline(never)]
 pub(crate) fn exit_syscall(mut on: MayMove<'_>) {
     let Some(g) = on.curg() else { fatal!("M{} lost its P while it ran no goroutine", on.id) };
-    if !exit_syscall_in_child(on.on_m(), g)
-        && settle_retake(on.on_m(), g)
-        && !try_acquire_idle_p(on.on_m())
-    {
+    if !end_and_regain_p(on.on_m(), g) {
         on.syscall_state.clear();
         switch::switch_to_g0(on, g, Departure::Yield { g, held: false });
     }
@@ -152,10 +149,7 @@ pub(crate) fn exit_syscall(mut on: MayMove<'_>) {
 #[inline(never)]
 pub(crate) fn exit_syscall_in_place(mut on: OnM<'_>) {
     let Some(g) = on.curg() else { fatal!("M{} lost its P while it ran no goroutine", on.id) };
-    if !exit_syscall_in_child(on.lend(), g)
-        && settle_retake(on.lend(), g)
-        && !try_acquire_idle_p(on.lend())
-    {
+    if !end_and_regain_p(on.lend(), g) {
         let mut registers = Registers::default();
         let is_shown = !g.shown().is_null();
         if !is_shown {
@@ -169,6 +163,11 @@ pub(crate) fn exit_syscall_in_place(mut on: OnM<'_>) {
         }
         on.syscall_state.clear();
     }
+}
+
+/// Ends the call, and acquires an idle P if the P was taken. Returns whether the M has a P.
+fn end_and_regain_p(mut on: OnM<'_>, g: &'static G) -> bool {
+    exit_syscall_in_child(on.lend(), g) || !settle_retake(on.lend(), g) || try_acquire_idle_p(on)
 }
 
 /// Ends a call in a forked child, where only the calling thread exists: neither the thread that
@@ -210,7 +209,7 @@ fn restore_running(g: &'static G) {
 fn try_acquire_idle_p(on: OnM<'_>) -> bool {
     let mut locked = SCHED.lock.lock();
     locked.blocked_ms -= 1;
-    let old = on.old_p.load(Ordering::Relaxed);
+    let old = on.old_p.load();
     let taken = old.and_then(|old| locked.take_idle_p(old)).or_else(|| locked.pop_idle_p());
     drop(locked);
     let Some(p) = taken else { return false };
