@@ -26,10 +26,59 @@ pub(crate) fn install() {
 extern "C" fn child() {
     // SAFETY: child — the handler runs on the only thread of the child; no code forks with one of
     // these locks held.
-    unsafe { POOL.repair_in_child(|pool| *pool = Pool::new()) };
+    unsafe { POOL.repair_in_child(Pool::reset_after_fork) };
     pool::forget_growth();
     for central in central::all() {
         // SAFETY: child — as above.
         unsafe { central.repair_in_child(central::CentralList::reset_after_fork) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classes::Class;
+    use gosched_fiber::lock::NoPreemptLockGuard;
+    use std::sync::Barrier;
+
+    #[test]
+    fn a_child_forked_while_another_thread_changes_the_pool_can_free_whole_spans() {
+        let _one = crate::tests::one_at_a_time();
+        install();
+        let class = Class::all().last().unwrap();
+        let mut lists = Vec::new();
+        while lists.len() < 8 {
+            match central::take(class) {
+                Some(list) => lists.push(list),
+                None => crate::tests::add_chunk(),
+            }
+        }
+        let barrier = Barrier::new(2);
+        let status = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _held = NoPreemptLockGuard::new(&POOL);
+                barrier.wait();
+                barrier.wait();
+            });
+            barrier.wait();
+            // SAFETY: the child uses only this crate, and exits.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let freed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    lists.drain(..).for_each(|list| central::put_some(class, list));
+                    central::flush(class);
+                }));
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(if freed.is_ok() { 9 } else { 1 }) };
+            }
+            let mut status = 0;
+            // SAFETY: a child of this process; `status` is valid for writes.
+            let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+            barrier.wait();
+            assert_eq!(ended, child);
+            status
+        });
+        lists.into_iter().for_each(|list| central::put_some(class, list));
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 9, "{status:#x}");
     }
 }

@@ -47,6 +47,13 @@ impl Pool {
         Pool { warm: Spans::new(), cold: Spans::new(), in_use: 0, chunks: 0 }
     }
 
+    /// Empties the pool, in a forked child whose parent had another thread that was changing the
+    /// pool. The counts stay: classes that were not being changed have spans that they may put
+    /// back, and each of those is counted in `in_use`.
+    pub(crate) fn reset_after_fork(&mut self) {
+        *self = Pool { warm: Spans::new(), cold: Spans::new(), ..*self };
+    }
+
     /// Returns how many spans may stay warm.
     fn max_warm_spans(&self) -> usize {
         MIN_WARM_SPANS.max(self.in_use / SPANS_IN_USE_PER_KEPT)
