@@ -20,7 +20,7 @@ pub(crate) fn install_hook() {
     }
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        sched::check_panic();
+        sched::check_panic(info);
         match current::goroutine() {
             Some(g) => report(info, g.id(), g.details().and_then(|d| d.name.clone()).as_deref()),
             None => {

@@ -12,6 +12,7 @@ use crate::gmp::timer::PlacedTimer;
 use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
 use gosched_fiber::NoPreempt;
 use std::io;
+use std::panic::PanicHookInfo;
 
 /// A backend. Functions that take a G require a G of this backend.
 pub(crate) trait Scheduler {
@@ -140,7 +141,7 @@ pub(crate) trait Scheduler {
     fn preemptions() -> [u64; 4];
 
     /// Ends the process if the caller must not panic here. Called by the panic hook.
-    fn check_panic();
+    fn check_panic(info: &PanicHookInfo<'_>);
 
     /// Prints all goroutines without their frames. Allocates nothing and takes no lock.
     fn list_goroutines();

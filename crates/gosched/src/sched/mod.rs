@@ -363,8 +363,8 @@ pub(crate) fn preemptions() -> [u64; 4] {
 }
 
 /// Ends the process if the caller must not panic here. Called by the panic hook.
-pub(crate) fn check_panic() {
-    MultiThread::check_panic();
+pub(crate) fn check_panic(info: &std::panic::PanicHookInfo<'_>) {
+    MultiThread::check_panic(info);
 }
 
 /// Prints all goroutines without their frames. Allocates nothing and takes no lock.

@@ -26,6 +26,7 @@ use crate::sys::forked;
 use gosched_fiber::NoPreempt;
 use gosched_fiber::fault;
 use gosched_fiber::lock::NoPreemptLockGuard;
+use std::panic::PanicHookInfo;
 use std::sync::atomic::Ordering;
 
 impl Scheduler for MultiThread {
@@ -252,8 +253,8 @@ impl Scheduler for MultiThread {
         preempt::counts()
     }
 
-    fn check_panic() {
-        checks::check_panic();
+    fn check_panic(info: &PanicHookInfo<'_>) {
+        checks::check_panic(info);
     }
 
     fn list_goroutines() {

@@ -15,6 +15,7 @@ use crate::sched::threads::{activity, goroutine, thread_spawn, timer_thread, wai
 use crate::sched::upcalls::UPCALLS;
 use gosched_fiber::NoPreempt;
 use std::io;
+use std::panic::PanicHookInfo;
 use std::sync::atomic::Ordering;
 
 /// Largest stack that can be requested, as on the M:N backend.
@@ -165,7 +166,7 @@ impl Scheduler for Threads {
         [0; 4]
     }
 
-    fn check_panic() {}
+    fn check_panic(_: &PanicHookInfo<'_>) {}
 
     fn list_goroutines() {}
 

@@ -6,9 +6,11 @@ use crate::gmp::m::M;
 use crate::sys::fatal::fatal;
 use gosched_fiber::arch;
 use gosched_fiber::carrier::{Role, role};
+use std::panic::PanicHookInfo;
 
 /// Ends the process if the caller must not panic: a G with preemption off, or an M's own code.
-pub(crate) fn check_panic() {
+/// `info` describes the panic.
+pub(crate) fn check_panic(info: &PanicHookInfo<'_>) {
     let inside = if current::is_fiber() {
         // SAFETY: carried — the caller is a G of this runtime.
         (unsafe { arch::preempt_disable_count() }) > 0
@@ -16,7 +18,7 @@ pub(crate) fn check_panic() {
         current::is_m() && role() == Role::Carrier
     };
     if inside {
-        fatal!("a panic inside the runtime, with preemption off");
+        fatal!("a panic inside the runtime, with preemption off: {info}");
     }
 }
 
