@@ -6,6 +6,7 @@ mod allocator;
 
 pub mod actors;
 pub mod alloc_blocks;
+pub mod c_thread;
 pub mod c_waits;
 pub mod children;
 pub mod dumps;

@@ -5,8 +5,8 @@ use gosched::alloc::{Alloc, stats};
 use gosched::runtime::set_procs;
 use gosched::{go, run, yield_now};
 use gosched_tests::alloc_blocks::{BackingAlloc, Block, Random, SMALL, layout_of};
-use gosched_tests::children;
 use gosched_tests::wait::LIMIT;
+use gosched_tests::{c_thread, children};
 use std::alloc::GlobalAlloc;
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -158,6 +158,7 @@ fn blocks_outlive_the_goroutines_and_threads_that_took_them() {
 fn forked_children_can_allocate() {
     succeeds("fork, a thread");
     succeeds("fork, a goroutine");
+    succeeds("fork, the world stops");
 }
 
 /// Forks, and fails unless `f` returns in the child.
@@ -184,7 +185,7 @@ fn forks() {
             free(&mut inherited);
             (0..5).for_each(take_and_free);
             if round % 4 == 0 {
-                let mut others = thread::spawn(|| take(1)).join().unwrap();
+                let mut others = c_thread::run(|| take(1));
                 free(&mut others);
                 gosched::alloc::release_memory();
                 take_and_free(2);
@@ -234,6 +235,25 @@ fn a_goroutine_forks() {
         others.into_iter().for_each(|other| other.join().unwrap());
     });
     other.join().unwrap();
+}
+
+/// Goroutines fork while requests to stop arrive: the child inherits some of them.
+fn goroutines_fork_while_the_world_stops() {
+    run(|| {
+        set_procs(4);
+        let stopping = go(|| {
+            for round in 0.. {
+                if OVER.load(SeqCst) {
+                    break;
+                }
+                set_procs(3 + round % 2);
+            }
+        });
+        let forking = [(); 2].map(|()| go(forks));
+        forking.into_iter().for_each(|one| one.join().unwrap());
+        OVER.store(true, SeqCst);
+        stopping.join().unwrap();
+    });
 }
 
 /// Changes a byte that the program does not own.
@@ -374,6 +394,7 @@ fn child() {
         "destructors, goroutines" => destructors_of_goroutines(),
         "fork, a thread" => a_thread_forks(),
         "fork, a goroutine" => a_goroutine_forks(),
+        "fork, the world stops" => goroutines_fork_while_the_world_stops(),
         "past the end, then grows" => writes_past_the_end_and_grows(),
         "past the end, goroutine" => run(|| go(|| writes_past_the_end(100, 0)).join().unwrap()),
         "twice, elsewhere" => frees_twice_elsewhere(),

@@ -10,7 +10,7 @@ use gosched_fiber::{Routine, Size, Status, host, suspend};
 use gosched_tests::runner::{Job, run, run_all, run_with};
 use gosched_tests::signal_storm::SignalStorm;
 use gosched_tests::wait::LIMIT;
-use gosched_tests::{children, linked};
+use gosched_tests::{c_thread, children, linked};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -712,7 +712,7 @@ fn wait_for(child: i32) -> i32 {
 fn in_forked_child() -> ! {
     let memory = vec![1u8; 100_000];
     let sum: usize = host(|| memory.iter().map(|&byte| usize::from(byte)).sum());
-    let thread = std::thread::spawn(linked::count).join().unwrap();
+    let thread = c_thread::run(linked::count);
     // SAFETY: as in the caller.
     let grandchild = unsafe { libc::fork() };
     if grandchild == 0 {
@@ -732,7 +732,7 @@ fn a_goroutine_that_forked_cannot_go_back_to_its_thread_in_the_child() {
         let child = unsafe { libc::fork() };
         if child == 0 {
             // libc may give the stack of the carrier to another thread here.
-            std::thread::spawn(|| vec![1u8; 1000]).join().unwrap();
+            c_thread::run(|| vec![1u8; 1000]);
             let payload = std::panic::catch_unwind(suspend).unwrap_err();
             let resumed = std::panic::catch_unwind(|| Routine::new(size(), || ()).resume());
             let text = payload.downcast_ref::<String>().cloned().unwrap_or_default();
@@ -744,7 +744,7 @@ fn a_goroutine_that_forked_cannot_go_back_to_its_thread_in_the_child() {
         // SAFETY: as above.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            std::thread::spawn(|| vec![1u8; 1000]).join().unwrap();
+            c_thread::run(|| vec![1u8; 1000]);
             return; // ends the last thread, and thereby the process
         }
         assert_eq!(wait_for(child), 0, "the goroutine's end in the child");
@@ -758,7 +758,7 @@ fn ids_can_be_changed_by_a_thread_of_a_child_that_a_goroutine_forked() {
         if child == 0 {
             // SAFETY: sets a time limit for the child.
             unsafe { libc::alarm(LIMIT.as_secs() as u32) };
-            std::thread::spawn(set_group).join().unwrap();
+            c_thread::run(set_group);
             // SAFETY: ends the process at once.
             unsafe { libc::_exit(9) };
         }

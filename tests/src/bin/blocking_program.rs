@@ -569,7 +569,7 @@ fn sysmon_cost(millis: u32) {
 fn fork() {
     /// Returns the child's id in the parent, and 0 in the child.
     fn forked() -> i32 {
-        // SAFETY: the child only uses a channel without blocking, and exits.
+        // SAFETY: the child only uses a channel and a mutex without blocking, and exits.
         unsafe { libc::fork() }
     }
     let stop = Arc::new(AtomicBool::new(false));
@@ -579,6 +579,10 @@ fn fork() {
             yield_now();
         }
     });
+    let shared = Arc::new(gosched::sync::Mutex::new(()));
+    let held = shared.lock();
+    let its_shared = shared.clone();
+    let waiter = go(move || drop(its_shared.lock()));
     let calls: [fn() -> i32; 3] = [
         || {
             blocking_now(|| {
@@ -603,6 +607,7 @@ fn fork() {
             end_if_it_hangs();
             let (tx, rx) = chan::<u32>(1);
             let ok = tx.try_send(1).is_ok() && rx.try_recv() == Ok(1);
+            drop(held); // the waiter exists only in the parent
             // SAFETY: ends the child at once.
             unsafe { libc::_exit(if ok { 7 } else { 8 }) };
         }
@@ -611,6 +616,8 @@ fn fork() {
         blocking(|| unsafe { libc::waitpid(child, &raw mut status, 0) });
         assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status}");
     }
+    drop(held);
+    waiter.join().unwrap();
     stop.store(true, SeqCst);
     other.join().unwrap();
     println!("all children came back");

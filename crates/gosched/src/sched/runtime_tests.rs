@@ -2,6 +2,7 @@
 
 use super::state::counts;
 use super::state::global::SCHED;
+use super::state::stopping;
 use super::switch::boundary::enter;
 use super::switch::{park, syscall};
 use super::world::{StopReason, try_with_world_stopped, with_world_stopped};
@@ -279,6 +280,31 @@ fn a_p_is_acquired_even_if_the_wake_up_of_its_receiver_is_lost() {
         counts::lost() > before
     });
     run(yield_now);
+}
+
+#[test]
+fn a_forked_child_drops_the_preemption_request_that_its_parent_had() {
+    let _alone = ALONE.lock();
+    run(|| {
+        let inside = enter();
+        let stopper = std::thread::spawn(|| with_world_stopped(StopReason::Test, |_| ()));
+        wait_until("the world is about to stop", stopping::is_stopping);
+        // SAFETY: the child only leaves the runtime, and exits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: no handler is installed; the signal ends a child that hangs.
+            unsafe { libc::alarm(LIMIT.as_secs() as u32) };
+            drop(inside);
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(9) };
+        }
+        drop(inside);
+        stopper.join().unwrap();
+        let mut status = 0;
+        // SAFETY: a child of this process; `status` is valid for writes.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 9, "{status:#x}");
+    });
 }
 
 // S137: `goyield`.

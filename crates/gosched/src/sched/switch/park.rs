@@ -69,8 +69,11 @@ pub(crate) fn yield_now(g: &'static G) {
 }
 
 /// Moves the calling G to the tail of its P's own queue and runs the next G. For use by the
-/// runtime.
+/// runtime. Does nothing in a forked child, which runs no other G.
 pub(crate) fn yield_locally(g: &'static G) {
+    if forked::is_child() {
+        return;
+    }
     while_inside(|on| switch::depart(on, g, Departure::YieldLocally { g }));
 }
 

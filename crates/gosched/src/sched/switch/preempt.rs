@@ -139,10 +139,14 @@ fn request(m: &M, p: &'static P) -> Option<PreemptReason> {
 }
 
 /// Serves the request of `m`, if it is not out of date. In a `no_preempt` section the request stays
-/// in place, unless the world stops. Called when the G leaves the runtime, with preemption off.
+/// in place, unless the world stops. A forked child drops the request, which was for the parent.
+/// Called when the G leaves the runtime, with preemption off.
 /// Go: gopreempt_m.
 pub(crate) fn serve_request(on: MayMove<'_>) {
     on.carrier.set_preempt_pending(false);
+    if forked::is_child() {
+        return;
+    }
     let (Some(g), Some(p)) = (on.curg(), on.p()) else { return };
     let why = request(&on, p);
     if g.no_preempt_depth.load(Ordering::Relaxed) > 0 && why != Some(PreemptReason::World) {

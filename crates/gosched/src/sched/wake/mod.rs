@@ -15,6 +15,7 @@ use crate::gmp::p::P;
 use crate::protocol::waking;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, thread_requests, timekeeper};
+use crate::sys::forked;
 use std::sync::atomic::Ordering;
 
 /// Starts a spinner if a P is idle and no M spins. Must be called after each submission, with
@@ -33,6 +34,9 @@ pub(crate) fn wake_if_idle() {
 #[cold]
 #[inline(never)]
 pub(crate) fn start_spinner() {
+    if forked::is_child() {
+        return; // the Ms are in the parent
+    }
     let mut locked = SCHED.lock.lock();
     if thread_requests::is_refused() && locked.idle_ms.is_empty() {
         return give::give_idle_ps_to_locked_ms(&mut locked);
