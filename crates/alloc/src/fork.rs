@@ -64,6 +64,8 @@ mod tests {
             // SAFETY: the child uses only this crate, and exits.
             let child = unsafe { libc::fork() };
             if child == 0 {
+                // SAFETY: no handler is installed; the signal ends a child that hangs.
+                unsafe { libc::alarm(120) };
                 let freed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     lists.drain(..).for_each(|list| central::put_some(class, list));
                     central::flush(class);

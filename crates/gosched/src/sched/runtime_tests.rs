@@ -5,6 +5,7 @@ use super::state::global::SCHED;
 use super::state::stopping;
 use super::switch::boundary::enter;
 use super::switch::{park, syscall};
+use super::wake;
 use super::world::{StopReason, try_with_world_stopped, with_world_stopped};
 use crate::gmp::current;
 use crate::gmp::m::M;
@@ -12,6 +13,7 @@ use crate::gmp::p::PStatus;
 use crate::probe::times;
 // The public function: it also stops the runtime from following the number of CPUs.
 use crate::runtime::set_procs;
+use crate::sys::forked;
 use crate::{go, run, yield_now};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -289,22 +291,65 @@ fn a_forked_child_drops_the_preemption_request_that_its_parent_had() {
         let inside = enter();
         let stopper = std::thread::spawn(|| with_world_stopped(StopReason::Test, |_| ()));
         wait_until("the world is about to stop", stopping::is_stopping);
-        // SAFETY: the child only leaves the runtime, and exits.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: no handler is installed; the signal ends a child that hangs.
-            unsafe { libc::alarm(LIMIT.as_secs() as u32) };
-            drop(inside);
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(9) };
-        }
+        let child = fork();
         drop(inside);
+        if child == 0 {
+            end_child(true);
+        }
         stopper.join().unwrap();
-        let mut status = 0;
-        // SAFETY: a child of this process; `status` is valid for writes.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 9, "{status:#x}");
+        assert_ended_well(child);
     });
+}
+
+#[test]
+fn a_forked_child_wakes_no_m_and_runs_no_other_goroutine() {
+    let _alone = ALONE.lock();
+    run(|| {
+        for _ in 0..20 {
+            // Queued on this P, unless another M steals it.
+            let other = go(|| {
+                if forked::is_child() {
+                    end_child(false);
+                }
+            });
+            let child = fork();
+            if child == 0 {
+                let inside = enter();
+                let idle = SCHED.counts.idle_ps();
+                wake::start_spinner();
+                let is_same = SCHED.counts.idle_ps() == idle;
+                drop(inside);
+                park::yield_locally(current::goroutine().unwrap());
+                end_child(is_same);
+            }
+            other.join().unwrap();
+            assert_ended_well(child);
+        }
+    });
+}
+
+/// Forks. Returns the child's id in the parent, and 0 in the child, which ends if it hangs.
+fn fork() -> i32 {
+    // SAFETY: the child uses only the runtime, as a child may, and exits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: no handler is installed; the signal ends the child.
+        unsafe { libc::alarm(LIMIT.as_secs() as u32) };
+    }
+    child
+}
+
+/// Ends a child of [`fork`] at once. `well` is what [`assert_ended_well`] checks.
+fn end_child(well: bool) -> ! {
+    // SAFETY: `_exit` has no precondition.
+    unsafe { libc::_exit(if well { 9 } else { 1 }) }
+}
+
+fn assert_ended_well(child: i32) {
+    let mut status = 0;
+    // SAFETY: a child of this process; `status` is valid for writes.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 9, "{status:#x}");
 }
 
 // S137: `goyield`.

@@ -1,5 +1,5 @@
 //! A check of an invariant in builds with debug assertions, for code that runs with preemption off.
-//! It never panics: a panic there is reported without its message.
+//! It never panics, because such code must not panic.
 
 /// Ends the process unless the condition holds: `debug_check!(condition, "…", …)`.
 macro_rules! debug_check {

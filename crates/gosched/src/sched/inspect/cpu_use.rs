@@ -2,8 +2,8 @@
 //!
 //! Available is the number of Ps, integrated over time. Used is the CPU time of the threads that
 //! run goroutines, as the kernel measures it; it includes the scheduler's own share. On the threads
-//! backend it is the CPU time of the whole process. This module
-//! never attributes CPU time to single goroutines.
+//! backend it is the CPU time of the whole process. This module never attributes CPU time to single
+//! goroutines.
 
 use crate::sched::inspect::contract::of_backend;
 use crate::sched::inspect::types::CpuUse;
