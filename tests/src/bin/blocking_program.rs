@@ -608,6 +608,8 @@ fn fork() {
             let (tx, rx) = chan::<u32>(1);
             let ok = tx.try_send(1).is_ok() && rx.try_recv() == Ok(1);
             drop(held); // the waiter exists only in the parent
+            let ok = ok && (0..3).all(|_| shared.try_lock().is_some());
+            drop(shared.lock());
             // SAFETY: ends the child at once.
             unsafe { libc::_exit(if ok { 7 } else { 8 }) };
         }

@@ -258,6 +258,12 @@ impl MutexWord {
         self.0.fetch_and(!(PARKED | STARVING), Ordering::Relaxed);
     }
 
+    /// Clears all bits except `LOCKED`, in a forked child: the waiters, and a contender that was
+    /// woken, exist only in the parent, and no caller waits in the child.
+    pub(crate) fn forget_waiters_of_parent(&self) {
+        self.0.fetch_and(LOCKED, Ordering::Relaxed);
+    }
+
     /// Clears `LOCKED`: step 1 of a holder. Called by the holder.
     #[inline]
     pub(crate) fn unlock(&self) -> Unlocked {

@@ -26,6 +26,7 @@ use crate::protocol::mutex_word::{
 };
 use crate::sched;
 use crate::sys::clock;
+use crate::sys::forked;
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
@@ -109,11 +110,23 @@ impl RawMutex {
     /// Go: Mutex.lockSlow.
     #[cold]
     pub(crate) fn lock_slow(&self, until: Option<u64>) -> bool {
+        if self.lock_in_child() {
+            return true;
+        }
         let taken = self.compete(until);
         if taken {
             self.record_holder();
         }
         taken
+    }
+
+    /// In a forked child, takes the mutex if it is free: its waiters exist only in the parent.
+    fn lock_in_child(&self) -> bool {
+        if !forked::is_child() {
+            return false;
+        }
+        self.word.forget_waiters_of_parent();
+        self.try_lock()
     }
 
     fn compete(&self, until: Option<u64>) -> bool {
@@ -189,6 +202,10 @@ impl RawMutex {
     /// Go: Mutex.unlockSlow.
     #[cold]
     fn unlock_slow(&self) -> bool {
+        if forked::is_child() {
+            self.word.forget_waiters_of_parent();
+            return false;
+        }
         self.word.must_wake_waiter() && self.wake_one()
     }
 
@@ -279,10 +296,18 @@ impl<T: ?Sized> Mutex<T> {
     #[doc(alias = "Lock")]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if !self.raw.lock_fast() {
-            before_wait();
-            self.raw.lock_slow(None);
+            self.lock_slow(None);
         }
         self.guard()
+    }
+
+    /// As [`RawMutex::lock_slow`], for a caller that may unwind.
+    #[cold]
+    fn lock_slow(&self, until: Option<u64>) -> bool {
+        self.raw.lock_in_child() || {
+            before_wait();
+            self.raw.lock_slow(until)
+        }
     }
 
     /// Like [`Mutex::lock`], for runtime code that must not unwind halfway: it does not resume an
@@ -307,10 +332,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Acquires the mutex like [`Mutex::lock`], but waits at most `duration`. Returns `None` if the
     /// mutex was not free in time.
     pub fn try_lock_for(&self, duration: Duration) -> Option<MutexGuard<'_, T>> {
-        let taken = self.raw.try_lock() || {
-            before_wait();
-            self.raw.lock_slow(Some(clock::after(duration)))
-        };
+        let taken = self.raw.try_lock() || self.lock_slow(Some(clock::after(duration)));
         taken.then(|| self.guard())
     }
 

@@ -4,9 +4,10 @@
 //! which a stopped goroutine may hold; that goroutine needs the scheduler in order to continue. So
 //! another thread may have left the tables in the middle of a change, and the child does not rely
 //! on what the lock protects. Code in the child may compute, allocate, start threads with
-//! `pthread_create`, `exec` or exit. Starting a goroutine or waiting panics with a message. A
-//! goroutine of the parent that the child makes ready never runs, and a preemption request that the
-//! child inherits is dropped.
+//! `pthread_create`, `exec` or exit. A mutex or a channel whose lock was free at the fork can be
+//! used without waiting. Starting a goroutine or waiting panics with a message. A goroutine of the
+//! parent that the child makes ready never runs, and a preemption request that the child inherits
+//! is dropped.
 //!
 //! The fork handler never repairs a table: it only sets a flag and frees two locks.
 

@@ -39,6 +39,7 @@ pub(crate) fn check_allocation() {
     }
     // SAFETY: carried — as above; preemption is off, so the M does not change.
     if unsafe { M::current() }.p().is_some() {
-        fatal!("the allocator was entered with preemption off");
+        let panicking = if std::thread::panicking() { ", by a panic" } else { "" };
+        fatal!("the allocator was entered with preemption off{panicking}");
     }
 }

@@ -10,6 +10,7 @@ use crate::gmp::token::OnM;
 use crate::probe;
 use crate::sched::switch::boundary::{InRuntime, enter, while_inside};
 use crate::sched::{switch, wake};
+use crate::sys::fatal::fatal;
 use crate::sys::forked;
 use gosched_fiber::NoPreempt;
 
@@ -31,6 +32,13 @@ pub(crate) fn park_in_runtime(
     reason: WaitReason,
     commit: Commit,
 ) {
+    if forked::is_child() {
+        // No other goroutine may run here, and no thread of the parent can end the wait.
+        fatal!(
+            "goroutine {} waits in a forked child, for a lock that was held in the parent",
+            g.id()
+        );
+    }
     g.begin_wait(reason, commit.data());
     switch::depart(inside.may_move(), g, Departure::Park { g, commit });
 }
