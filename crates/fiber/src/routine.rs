@@ -13,6 +13,7 @@
 
 use crate::arch::{self, SavedContext};
 use crate::carrier::{Carrier, Role, is_attached, is_in_forked_child, role, set_role};
+use crate::exit_guard;
 use crate::identity;
 use crate::stack::{Cache, DEFAULT_SPACING, Size, Stack, StackError};
 use std::cell::{Cell, RefCell};
@@ -394,7 +395,7 @@ unsafe extern "C" fn build(_message: usize, core: usize) -> ! {
         _ => {
             // SAFETY: inside — with the resumer's thread pointer, which `saved` holds.
             unsafe { Core::switch_to_resumer(core, FAILED) };
-            std::process::abort()
+            exit_guard::abort()
         }
     }
 }
@@ -428,12 +429,11 @@ unsafe extern "C" fn start(core: usize) -> ! {
     unsafe { identity::retire() };
     if lost {
         // In a forked child this goroutine is the only thread, so the process ends with it.
-        // SAFETY: exit has no precondition; libc calls it when the last thread's function returns.
-        unsafe { libc::exit(0) };
+        exit_guard::exit_forked_child();
     }
     // SAFETY: inside — as above; the routine is not resumed again.
     unsafe { Core::switch_to_resumer(core, FINISHED) };
-    std::process::abort()
+    exit_guard::abort()
 }
 
 /// Runs a routine without an identity from beginning to end. This function reads no thread-local.
@@ -448,7 +448,7 @@ unsafe extern "C" fn start_without_identity(_message: usize, core: usize) -> ! {
     unsafe { run(core) };
     // SAFETY: inside — this is the routine's stack; the routine is not resumed again.
     unsafe { Core::switch_to_resumer(core, FINISHED) };
-    std::process::abort()
+    exit_guard::abort()
 }
 
 /// # Safety

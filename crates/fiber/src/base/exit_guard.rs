@@ -44,6 +44,19 @@ pub fn end_process() -> ! {
     unsafe { libc::_exit(STATUS) }
 }
 
+/// Aborts the process: the default action of SIGABRT can write a core dump. For code that has
+/// printed why, or that must not print. Can be called in signal handlers.
+pub fn abort() -> ! {
+    std::process::abort()
+}
+
+/// Ends a forked child whose last thread has returned from its function, as libc does: exit
+/// handlers run.
+pub fn exit_forked_child() -> ! {
+    // SAFETY: exit has no precondition.
+    unsafe { libc::exit(0) }
+}
+
 /// Blocks until the thread that writes a report ends the process.
 pub fn wait_for_exit() -> ! {
     loop {

@@ -31,7 +31,7 @@ pub fn throw(message: fmt::Arguments<'_>) -> ! {
     static ENDING: AtomicBool = AtomicBool::new(false);
     if ENDING.swap(true, Ordering::Relaxed) {
         // A second error, perhaps inside the dump of the first: the first message explains more.
-        std::process::abort();
+        exit_guard::abort();
     }
     exit_guard::claim();
     let mut out = Stderr::new();
@@ -41,7 +41,7 @@ pub fn throw(message: fmt::Arguments<'_>) -> ! {
         dump(&mut out);
     }
     out.flush();
-    std::process::abort()
+    exit_guard::abort()
 }
 
 /// The error number of a system call, for messages of code that must not allocate: printing an

@@ -107,7 +107,7 @@ pub fn goexit() -> ! {
              and cannot unwind: return from the goroutine's closure instead",
             g.id()
         );
-        std::process::abort();
+        exit_guard::abort();
     }
     if g.id() == 1 {
         sched::record_main_exit();

@@ -169,7 +169,7 @@ pub(super) fn abort_if_level_is_crash() {
         // The program may have installed a handler.
         // SAFETY: the default action calls no handler.
         unsafe { libc::signal(libc::SIGABRT, libc::SIG_DFL) };
-        std::process::abort();
+        exit_guard::abort();
     }
 }
 

@@ -8,6 +8,7 @@
 use super::Glibc;
 use crate::arch::{self, SavedContext};
 use crate::base::unsupported::Unsupported;
+use crate::exit_guard;
 use crate::stack::{DEPOT, MIN_USABLE, Size, Stack, StackError};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -121,7 +122,7 @@ unsafe extern "C" fn inside(_message: usize, data: usize) -> ! {
     }
     // SAFETY: to — `try_once` waits there; from, fs — the trial's own.
     unsafe { arch::switch(&raw mut trial.trial, &raw const trial.caller, 0) };
-    std::process::abort()
+    exit_guard::abort()
 }
 
 /// Returns what was wanted by the first check that fails, or `None` if all succeed.

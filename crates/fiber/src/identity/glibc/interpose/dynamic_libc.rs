@@ -7,6 +7,7 @@
 use super::super::GLIBC;
 use super::loader;
 use crate::carrier::{Role, role};
+use crate::exit_guard;
 use libc::{
     c_char, c_int, c_long, c_void, clockid_t, cpu_set_t, pthread_attr_t, pthread_t, sigset_t,
 };
@@ -85,7 +86,7 @@ fn next(name: &'static CStr, cache: &AtomicUsize) -> usize {
     let at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
     if at == 0 {
         // libc defines all of these functions. Without one, the call cannot be completed.
-        std::process::abort();
+        exit_guard::abort();
     }
     cache.store(at, Ordering::Relaxed);
     at
