@@ -1,5 +1,7 @@
 //! The product's protocols: the files that the product is built from.
 
+#[path = "../../../crates/gosched/src/protocol/attention.rs"]
+pub(crate) mod attention;
 #[path = "../../../crates/gosched/src/protocol/hand_over.rs"]
 pub(crate) mod hand_over;
 #[path = "../../../crates/gosched/src/protocol/join_word.rs"]

@@ -7,7 +7,8 @@
 
 use crate::explore::{leak, most_orders};
 use crate::protocol::note::Note;
-use crate::protocol::world_stop::{self, Attention, StopCount};
+use crate::protocol::attention::Attention;
+use crate::protocol::world_stop::{self, StopCount};
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::cell::Cell;
 use loom::sync::{Mutex, MutexGuard};

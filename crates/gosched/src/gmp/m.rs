@@ -9,11 +9,11 @@ use super::g::G;
 use super::list::Linked;
 use super::p::{P, PStatus};
 use super::preempt_request::PreemptRequest;
+use super::spin_state::SpinState;
 use crate::protocol::hand_over::{NextP, hand_over};
 use crate::protocol::note::Note;
 use crate::protocol::poll_role::InPoller;
-use crate::protocol::syscall_state::SyscallState;
-use crate::sys::debug_check::debug_check;
+use crate::protocol::syscall_state::{Retaking, SyscallState};
 use crate::sys::fatal::fatal;
 use crate::sys::owner_cell::OwnerCell;
 use gosched_fiber::arch::{self, SavedContext};
@@ -49,9 +49,8 @@ pub(crate) struct M {
     /// The next G for g0 to run, if the departing goroutine has already picked one.
     picked: AtomicRef<G>,
     pub(crate) id: u32,
-    /// Whether the M spins. Spinning Ms are also counted in `Sched::spinning`. Written by the waker
-    /// before it wakes the M, and by the M.
-    pub(crate) spinning: AtomicBool,
+    /// Whether the M spins. Written by the waker before it wakes the M, and by the M.
+    pub(crate) spinning: SpinState,
     /// The P that the M is woken with. Written by the waker before it wakes the M.
     /// Go: m.nextp.
     pub(crate) next_p: NextP<P>,
@@ -172,7 +171,7 @@ impl M {
             pending_departure: OwnerCell::new(Departure::None),
             picked: AtomicRef::new(),
             id,
-            spinning: AtomicBool::new(false),
+            spinning: SpinState::new(),
             next_p: NextP::new(),
             old_p: AtomicRef::new(),
             locked_g: AtomicRef::new(),
@@ -218,47 +217,45 @@ impl M {
         self.p.load()
     }
 
-    /// Acquires `p`, which the caller owns.
-    /// Go: acquirep.
+    /// Acquires `p`, which the caller owns: see `OnM::acquire_p`.
     #[inline]
-    pub(crate) fn acquire_p(&'static self, p: &'static P) {
-        if self.p().is_some() || !p.is_available() {
+    pub(super) fn acquire_p(&'static self, p: &'static P) {
+        let is_for_this_m = p.flight.current().is_none_or(|(_, receiver)| ptr::eq(receiver, self));
+        if self.p().is_some() || !p.is_available() || !is_for_this_m {
             self.fail_to_acquire(p);
         }
-        debug_check!(
-            p.flight.current().is_none_or(|(_, receiver)| ptr::eq(receiver, self)),
-            "M{} acquires P{}, which was handed to another M",
-            self.id,
-            p.id
-        );
         self.p.store(Some(p));
         p.flight.end();
         p.set_m(Some(self));
-        p.set_status(PStatus::Running);
+        p.change_status(PStatus::Running);
     }
 
-    /// Releases the M's P to the caller.
-    /// Go: releasep.
+    /// Releases `p`, the M's P, to the caller: see `OwnedP::release`.
     #[inline]
-    pub(crate) fn release_p(&self) -> Option<&'static P> {
-        let p = self.p()?;
-        debug_check!(
-            p.m().is_some_and(|m| ptr::eq(m, self)),
-            "M{} releases P{}, which another M holds",
-            self.id,
-            p.id
-        );
+    pub(super) fn release_p(&self, p: &'static P) {
+        if !p.m().is_some_and(|m| ptr::eq(m, self)) {
+            fatal!("M{} releases P{}, which it does not have", self.id, p.id);
+        }
         self.p.store(None);
         p.set_m(None);
-        p.set_status(PStatus::Idle);
+        p.change_status(PStatus::Idle);
+    }
+
+    /// Takes the M's P, for a retaker that has won the right to take it.
+    /// Go: takeP.
+    pub(crate) fn yield_p_to(&self, _retaker: &Retaking<'_>) -> Option<&'static P> {
+        let p = self.p()?;
+        self.release_p(p);
         Some(p)
     }
 
     #[cold]
     fn fail_to_acquire(&self, p: &P) -> ! {
         let (own, other) = (self.p().map(|p| p.id), p.m().map(|m| m.id));
+        let receiver = p.flight.current().map(|(_, receiver)| receiver.id);
         fatal!(
-            "M{}, whose P is {own:?}, acquires P{}, which is {:?} and whose M is {other:?}",
+            "M{}, whose P is {own:?}, acquires P{}, which is {:?}, whose M is {other:?}, and which \
+             was handed to M {receiver:?}",
             self.id,
             p.id,
             p.status()
@@ -291,6 +288,7 @@ impl M {
     /// Hands `p` to this M, which sleeps, and wakes the M by calling `wake`. The caller owned `p`.
     /// Go: the end of startm.
     pub(crate) fn wake_with_p(&'static self, p: &'static P, wake: impl FnOnce(&'static M)) {
+        p.check_unowned();
         hand_over(p, &p.flight, self, &self.next_p, || wake(self));
     }
 

@@ -30,6 +30,8 @@ pub(crate) mod pinned;
 #[cfg(ported)]
 pub(crate) mod preempt_request;
 #[cfg(ported)]
+pub(crate) mod spin_state;
+#[cfg(ported)]
 pub(crate) mod token;
 
 #[cfg(not(ported))]

@@ -11,15 +11,17 @@
 use super::g::G;
 use super::list::{GList, Linked};
 use super::m::M;
+use super::spin_state::SpinState;
 use super::timer::TimerHeap;
 use crate::protocol::hand_over::Flight;
 use crate::protocol::run_queue::{CAPACITY, RunQueue};
+use crate::sys::fatal::fatal;
 use crate::sys::owner_cell::OwnerCell;
 use crate::sys::random::Random;
 use gosched_fiber::Size;
 use gosched_fiber::base::atomic_ref::AtomicRef;
 use gosched_fiber::stack::Cache;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The status of a P (see the top of this file), with Go's numbers. 2 was Go's status for system
 /// calls.
@@ -31,6 +33,21 @@ pub(crate) enum PStatus {
     Running = 1,
     Stopped = 3,
     Dead = 4,
+}
+
+impl PStatus {
+    /// Returns whether a P with this status can have `next` as its next status.
+    #[inline]
+    fn can_become(self, next: PStatus) -> bool {
+        use PStatus::{Dead, Idle, Running, Stopped};
+        matches!(
+            (self, next),
+            (Idle, Running | Stopped)
+                | (Running, Idle | Stopped)
+                | (Stopped, Idle | Running | Dead)
+                | (Dead, Idle | Stopped)
+        )
+    }
 }
 
 /// The right to run Gs (see the top of this file).
@@ -47,33 +64,33 @@ pub(crate) struct P {
     /// Next P in the list that contains this P. Written by the owner of that list.
     link: AtomicRef<P>,
     /// Go: p.runq, p.runnext.
-    pub(crate) queue: RunQueue<G, CAPACITY>,
+    pub(super) queue: RunQueue<G, CAPACITY>,
     /// Number of slices that started on this P. It wraps.
-    pub(crate) schedtick: AtomicU32,
+    pub(super) schedtick: AtomicU32,
     /// Number of Gs in a row that inherited the current slice. Owner only.
-    inherited: AtomicU32,
+    pub(super) inherited: AtomicU32,
     /// Number of Gs in a row that I/O made ready and that ran before an interrupted G. Owner only.
     pub(crate) io_ahead_streak: AtomicU32,
     /// Number of marked calls that goroutines entered on this P. It wraps.
     pub(crate) syscalltick: AtomicU32,
     /// Number of goroutines started on this P. Owner only.
-    started: Count,
+    pub(super) started: Count,
     /// Number of goroutines that ended on this P. Owner only.
-    ended: Count,
+    pub(super) ended: Count,
     /// Number of times the P stole Gs from other Ps. Owner only.
-    pub(crate) steals: Count,
+    pub(super) steals: Count,
     /// Number of Gs that the P stole. Owner only.
-    pub(crate) stolen: Count,
+    pub(super) stolen: Count,
     /// Number of departures until the next tracked one. Owner only.
-    departures_until_tracked: AtomicU32,
+    pub(super) departures_until_tracked: AtomicU32,
     /// Number of dead Gs in the cache, for reports. Written by the owner.
     pub(crate) free_g_count: AtomicU32,
     pub(crate) random: Random,
     /// The NUMA node on which the M ran when it acquired the P.
     pub(crate) node: AtomicU32,
-    /// Whether the M that gets this P must spin. Valid while the P waits for an M to be created;
-    /// protected by the scheduler's lock.
-    pub(crate) for_spinner: AtomicBool,
+    /// Whether the M that gets this P is already counted as spinning. Valid while the P waits for
+    /// an M to be created; protected by the scheduler's lock.
+    pub(crate) for_spinner: SpinState,
     /// The heap of the timers that were started on this P.
     pub(crate) timers: TimerHeap,
     /// The caches. Owner only.
@@ -127,7 +144,7 @@ impl P {
             free_g_count: AtomicU32::new(0),
             random: Random::new(id),
             node: AtomicU32::new(0),
-            for_spinner: AtomicBool::new(false),
+            for_spinner: SpinState::new(),
             timers: TimerHeap::new(),
             caches: OwnerCell::new(Caches {
                 free: GList::new(),
@@ -149,14 +166,33 @@ impl P {
         }
     }
 
+    /// Changes the status. Called by the owner of the P.
     #[inline]
-    pub(crate) fn set_status(&self, status: PStatus) {
-        self.status.store(status as u32, Ordering::Relaxed);
+    pub(crate) fn change_status(&self, to: PStatus) {
+        if !self.status().can_become(to) {
+            fatal!("P{}, which is {:?}, becomes {to:?}", self.id, self.status());
+        }
+        self.status.store(to as u32, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn m(&self) -> Option<&'static M> {
         self.m.load()
+    }
+
+    /// Checks what holds for a P that is in a list, or about to be handed to an M: no M has the P,
+    /// and it is not in flight.
+    pub(crate) fn check_unowned(&self) {
+        let receiver = self.flight.current().map(|(_, receiver)| receiver.id);
+        if self.status() != PStatus::Idle || self.m().is_some() || receiver.is_some() {
+            let holder = self.m().map(|m| m.id);
+            fatal!(
+                "P{} must be idle, but it is {:?}, its M is {holder:?}, and it was handed to \
+                 M {receiver:?}",
+                self.id,
+                self.status()
+            );
+        }
     }
 
     /// Returns whether an M may acquire the P: the P is in use, and no M holds it.
@@ -169,16 +205,40 @@ impl P {
         self.m.store(m);
     }
 
-    /// Counts a goroutine that starts on this P. Owner only.
+    /// Returns whether the queue is empty.
     #[inline]
-    pub(crate) fn count_started(&self) {
-        self.started.add(1);
+    pub(crate) fn is_queue_empty(&self) -> bool {
+        self.queue.is_empty()
     }
 
-    /// Counts a goroutine that ends on this P. Owner only.
+    /// Returns the number of Gs in the ring of the queue.
     #[inline]
-    pub(crate) fn count_ended(&self) {
-        self.ended.add(1);
+    pub(crate) fn queue_len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Returns whether the queue has a G in `run_next`.
+    pub(crate) fn has_run_next(&self) -> bool {
+        self.queue.has_run_next()
+    }
+
+    /// Returns the number of times the owner took `run_next`.
+    #[inline]
+    pub(crate) fn run_next_takes(&self) -> u32 {
+        self.queue.run_next_takes()
+    }
+
+    /// Takes a G out of the queue of a P that no M has. The caller owns the P.
+    pub(crate) fn drain(&self) -> Option<&'static G> {
+        if let Some(m) = self.m() {
+            fatal!("the queue of P{} is emptied although M{} has the P", self.id, m.id);
+        }
+        self.queue.take().map(|(g, _)| g)
+    }
+
+    /// Returns how many times the P stole Gs from other Ps, and how many Gs.
+    pub(crate) fn steals(&self) -> (u64, u64) {
+        (self.steals.get(), self.stolen.get())
     }
 
     /// Returns the number of goroutines started on this P.
@@ -193,19 +253,6 @@ impl P {
         self.ended.get()
     }
 
-    /// Counts a departure. Returns whether the departing goroutine must be tracked. Owner only.
-    #[inline]
-    pub(crate) fn count_departure(&self) -> bool {
-        let left = self.departures_until_tracked.load(Ordering::Relaxed);
-        self.departures_until_tracked.store(left.wrapping_sub(1), Ordering::Relaxed);
-        left == 0
-    }
-
-    /// Sets the number of departures until the next tracked one. Owner only.
-    pub(crate) fn set_departures_until_tracked(&self, turns: u32) {
-        self.departures_until_tracked.store(turns, Ordering::Relaxed);
-    }
-
     #[inline]
     pub(crate) fn tick(&self) -> u32 {
         self.schedtick.load(Ordering::Relaxed)
@@ -218,13 +265,6 @@ impl P {
         self.tick().wrapping_shl(TURN_SHIFT).wrapping_add(self.inherited())
     }
 
-    /// Records that the next G inherits the current slice. Owner only.
-    #[inline]
-    pub(crate) fn inherit_slice(&self) {
-        let now = self.inherited.load(Ordering::Relaxed);
-        self.inherited.store(now + 1, Ordering::Relaxed);
-    }
-
     /// Returns the number of Gs in a row that inherited the current slice.
     #[inline]
     fn inherited(&self) -> u32 {
@@ -235,13 +275,6 @@ impl P {
     #[inline]
     pub(crate) fn has_spent_pair_budget(&self) -> bool {
         self.inherited.load(Ordering::Relaxed) >= PAIR_BUDGET_TURNS
-    }
-
-    /// Starts a new slice. Owner only.
-    #[inline]
-    pub(crate) fn start_slice(&self) {
-        self.inherited.store(0, Ordering::Relaxed);
-        self.schedtick.store(self.tick().wrapping_add(1), Ordering::Relaxed);
     }
 }
 

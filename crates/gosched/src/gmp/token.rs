@@ -7,15 +7,22 @@
 //! marked call consumes a [`MayMove`]: the goroutine may continue on another M. All other functions
 //! take an [`OnM`], which is lent. g0 never moves, so g0 has an [`OnM`] only.
 //!
-//! The compiler does not check two rules: code that holds an `InRuntime` does not call `enter`
-//! again, and code that holds an [`OwnedP`] does not call [`M::release_p`].
+//! Only the holder of an [`OwnedP`] can push to the P's queue, take from it, or start a slice. An M
+//! acquires a P with an [`OnM`] and releases it with an [`OwnedP`]; only a retaker takes the P of
+//! another M.
+//!
+//! The compiler does not check one rule: a caller that is inside the runtime and calls `enter`
+//! again uses no token across that call, and leaves again before it switches. A switch checks that
+//! preemption was turned off once, in builds with debug assertions.
 //!
 //! Tokens are passed by value, as one or two registers: a reference to a token would keep it in
 //! memory. This module never checks that a token is true: the functions that make one from nothing
 //! are unsafe.
 
+use super::g::G;
 use super::m::{Departure, M};
 use super::p::{Caches, P};
+use crate::protocol::run_queue::{CAPACITY, RunQueue};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -108,6 +115,14 @@ impl<'r> OnM<'r> {
         Some(OwnedP { on: self.lend(), p })
     }
 
+    /// Acquires `p`, which the caller owns.
+    /// Go: acquirep.
+    #[inline]
+    pub(crate) fn acquire_p(self, p: &'static P) -> OwnedP<'r> {
+        self.m.acquire_p(p);
+        OwnedP { p, on: self }
+    }
+
     /// Stores what remains to be done after the next switch.
     #[inline(always)]
     pub(crate) fn set_departure(&mut self, departure: Departure) {
@@ -143,7 +158,7 @@ impl<'r> OwnedP<'r> {
     /// Releases the P: the caller owns it, but the M no longer has it.
     /// Go: releasep.
     pub(crate) fn release(self) -> (&'static P, OnM<'r>) {
-        self.on.release_p();
+        self.on.release_p(self.p);
         (self.p, self.on)
     }
 
@@ -157,6 +172,62 @@ impl<'r> OwnedP<'r> {
     #[inline(always)]
     pub(crate) fn on_m(&mut self) -> OnM<'_> {
         self.on.lend()
+    }
+
+    /// Returns the queue of the P, for operations that only the owner performs.
+    #[inline(always)]
+    pub(crate) fn queue(&self) -> &'static RunQueue<G, CAPACITY> {
+        &self.p.queue
+    }
+
+    /// Steals from the queue of `victim`: see [`RunQueue::steal_into`].
+    pub(crate) fn steal_from(&self, victim: &P, pause: Option<fn()>) -> Option<&'static G> {
+        victim.queue.steal_into(&self.p.queue, pause)
+    }
+
+    /// Counts that the P stole `count` Gs from another P.
+    pub(crate) fn count_steal(&self, count: u64) {
+        self.p.steals.add(1);
+        self.p.stolen.add(count);
+    }
+
+    /// Counts a goroutine that starts on this P.
+    #[inline]
+    pub(crate) fn count_started(&self) {
+        self.p.started.add(1);
+    }
+
+    /// Counts a goroutine that ends on this P.
+    #[inline]
+    pub(crate) fn count_ended(&self) {
+        self.p.ended.add(1);
+    }
+
+    /// Counts a departure. Returns whether the departing goroutine must be tracked.
+    #[inline]
+    pub(crate) fn count_departure(&self) -> bool {
+        let left = self.p.departures_until_tracked.load(Ordering::Relaxed);
+        self.p.departures_until_tracked.store(left.wrapping_sub(1), Ordering::Relaxed);
+        left == 0
+    }
+
+    /// Sets the number of departures until the next tracked one.
+    pub(crate) fn set_departures_until_tracked(&self, departures: u32) {
+        self.p.departures_until_tracked.store(departures, Ordering::Relaxed);
+    }
+
+    /// Records that the next G inherits the current slice.
+    #[inline]
+    pub(crate) fn inherit_slice(&self) {
+        let now = self.p.inherited.load(Ordering::Relaxed);
+        self.p.inherited.store(now + 1, Ordering::Relaxed);
+    }
+
+    /// Starts a new slice.
+    #[inline]
+    pub(crate) fn start_slice(&self) {
+        self.p.inherited.store(0, Ordering::Relaxed);
+        self.p.schedtick.store(self.p.tick().wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Updates the number of dead Gs in the cache, for reports.

@@ -64,7 +64,7 @@ impl<M> Flight<M> {
         self.woken.fetch_max(number, Ordering::Release);
     }
 
-    /// Ends the flight: step 3 of the receiver, or of another M that acquires the P.
+    /// Ends the flight: step 3 of the receiver.
     #[inline]
     pub(crate) fn end(&self) {
         self.receiver.store(ptr::null_mut(), Ordering::Relaxed);

@@ -16,6 +16,8 @@ pub(crate) mod readiness;
 pub(crate) mod timer_place;
 
 #[cfg(ported)]
+pub(crate) mod attention;
+#[cfg(ported)]
 pub(crate) mod hand_over;
 #[cfg(ported)]
 pub(crate) mod note;

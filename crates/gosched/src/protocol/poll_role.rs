@@ -30,6 +30,7 @@
 
 use super::note::Note;
 use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::sys::fatal::fatal;
 use std::ptr;
 
 /// The role of poller. Protected by the scheduler's lock.
@@ -54,7 +55,9 @@ impl<M> PollRole<M> {
     /// Gives the role to `m`, which enters the list of idle Ms in the same step. The role must be
     /// free.
     pub(crate) fn take(&mut self, m: &'static M, in_poller: &InPoller) {
-        debug_assert!(self.is_free());
+        if !self.is_free() {
+            fatal!("an M takes the role of poller, which another M has");
+        }
         self.holder = Some(m);
         in_poller.0.store(1, Ordering::Relaxed);
     }

@@ -21,6 +21,7 @@
 //! module never makes a G ready: its callers do.
 
 use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::fatal::fatal;
 
 /// Go: pdReady.
 const READY: usize = 1;
@@ -95,7 +96,9 @@ impl Readiness {
     /// need not wait.
     /// Go: netpollblockcommit.
     pub(crate) fn commit(&self, g: usize) -> bool {
-        debug_assert_eq!(g & FLAG_MASK, 0);
+        if g & FLAG_MASK != 0 {
+            fatal!("the address of a goroutine that waits for I/O overlaps the flags");
+        }
         // PAIR readiness: publishes the saved context.
         self.0.compare_exchange(WAITS, g, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -104,7 +107,9 @@ impl Readiness {
     /// Go: netpollblock, after gopark.
     pub(crate) fn finish_wait(&self) -> Result<bool, Refusal> {
         let old = self.change(|word| word & (EXPIRED | CLOSED));
-        debug_assert_eq!(old & !FLAG_MASK, 0);
+        if old & !FLAG_MASK != 0 {
+            fatal!("a wait for I/O ends although its goroutine was not made ready");
+        }
         refusal(old)?;
         Ok(old & READY != 0)
     }

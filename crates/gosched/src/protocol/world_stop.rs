@@ -1,10 +1,10 @@
 //! Stopping the world: the count of Ps that have not stopped, and the flag that announces the stop.
 //!
-//! - Stopper: 1. under the lock: sets [`STOPPING`] and the count, and counts as stopped its own P,
-//!   all idle Ps, and the Ps for which no M was found yet; 2. requests that every running M stops;
-//!   3. waits until the count is 0 ([`wait_for_ps`]). Later, or when it cancels the stop: 4. under
-//!   the lock: clears the flag and the count; 5. hands every P with work to an M, and makes the
-//!   other Ps idle.
+//! - Stopper: 1. under the lock: sets [`AttentionFlag::Stopping`] and the count, and counts as
+//!   stopped its own P, all idle Ps, and the Ps for which no M was found yet; 2. requests that
+//!   every running M stops; 3. waits until the count is 0 ([`wait_for_ps`]). Later, or when it
+//!   cancels the stop: 4. under the lock: clears the flag and the count; 5. hands every P with work
+//!   to an M, and makes the other Ps idle.
 //! - M: 1. sees the flag; 2. under the lock: checks the flag again, and counts its P as stopped;
 //!   the last one wakes the stopper; 3. sleeps.
 //!
@@ -17,44 +17,10 @@
 //!
 //! This module never decides which Ps stop, and never takes the lock itself.
 
+use super::attention::{Attention, AttentionFlag};
 use super::note::Note;
-use crate::sys::atomic::{AtomicU32, Ordering, const_fn};
 use crate::sys::fatal::fatal;
 use std::time::Duration;
-
-/// The flag of [`Attention`] that announces a stop.
-/// Go: sched.gcwaiting.
-pub(crate) const STOPPING: u32 = 1;
-
-/// Flags that every M checks between goroutines. Written under the lock, read without it.
-#[derive(Debug)]
-pub(crate) struct Attention(AtomicU32);
-
-impl Attention {
-    const_fn! {
-        pub(crate) fn new() -> Attention {
-            Attention(AtomicU32::new(0))
-        }
-    }
-
-    /// Returns the flags that are set; 0 if none is.
-    #[inline]
-    pub(crate) fn flags(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether the world is stopping or has stopped.
-    #[inline]
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.flags() & STOPPING != 0
-    }
-
-    /// Sets or clears `flag`. Called under the lock.
-    pub(crate) fn set(&self, flag: u32, on: bool) {
-        let rest = self.flags() & !flag;
-        self.0.store(if on { rest | flag } else { rest }, Ordering::Relaxed);
-    }
-}
 
 /// The number of Ps that have not stopped yet. Protected by the lock.
 /// Go: sched.stopwait.
@@ -68,12 +34,12 @@ impl StopCount {
 
     /// Announces a stop of `ps` Ps: step 1 of the stopper.
     pub(crate) fn announce(&mut self, attention: &Attention, ps: u32) {
-        attention.set(STOPPING, true);
+        attention.set(AttentionFlag::Stopping, true);
         self.0 = ps;
     }
 
     /// Counts a P as stopped, and wakes the stopper if it was the last one. Step 2 of an M: the
-    /// caller has found [`STOPPING`] set in the same critical section.
+    /// caller has found [`AttentionFlag::Stopping`] set in the same critical section.
     pub(crate) fn count_stopped(&mut self, attention: &Attention, stopper: &Note) {
         if !attention.is_stopping() || self.0 == 0 {
             fatal!("a P stops although no stop waits for it");
@@ -86,7 +52,7 @@ impl StopCount {
 
     /// Ends the stop, complete or not: step 4 of the stopper.
     pub(crate) fn end(&mut self, attention: &Attention) {
-        attention.set(STOPPING, false);
+        attention.set(AttentionFlag::Stopping, false);
         self.0 = 0;
     }
 

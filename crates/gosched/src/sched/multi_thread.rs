@@ -104,7 +104,7 @@ impl Scheduler for MultiThread {
     }
 
     fn can_spin() -> bool {
-        let alone = while_inside(|on| on.p().is_some_and(|p| p.queue.is_empty()));
+        let alone = while_inside(|on| on.p().is_some_and(|p| p.is_queue_empty()));
         alone && SCHED.counts.idle_ps() as usize + 1 < SCHED.procs()
     }
 

@@ -104,7 +104,7 @@ fn no_other_goroutine_runs_while_the_world_is_stopped() {
             .collect();
         for _ in 0..100 {
             with_world_stopped(StopReason::Test, |stopped| {
-                let own = stopped.m.and_then(M::p).map(|p| p.id);
+                let own = stopped.on.and_then(|on| on.p()).map(|p| p.id);
                 for p in SCHED.used_ps().filter(|p| Some(p.id) != own) {
                     assert_eq!(p.status(), PStatus::Stopped);
                 }
@@ -127,7 +127,7 @@ fn an_ordinary_thread_can_stop_the_world_too() {
     run(yield_now);
     for _ in 0..100 {
         with_world_stopped(StopReason::Test, |stopped| {
-            assert!(stopped.m.is_none());
+            assert!(stopped.on.is_none());
             assert!(SCHED.used_ps().all(|p| p.status() == PStatus::Stopped));
         });
     }
@@ -275,7 +275,7 @@ fn a_p_is_acquired_even_if_the_wake_up_of_its_receiver_is_lost() {
             given.is_some()
         });
         let Some((p, m)) = given else { unreachable!() };
-        m.spinning.store(false, Ordering::Relaxed);
+        m.spinning.set_counted(false);
         m.wake_with_p(p, |m| m.note.set());
         wait_until("the M acquires the P", || p.flight.current().is_none());
         // An M that was not asleep yet sees its note without a wake-up.

@@ -1,6 +1,5 @@
 //! Turns the process's first thread into an M. The thread never ends, even if its M does.
 
-use crate::gmp::m::M;
 use crate::gmp::token::OnM;
 use crate::sched::boot::thread_maker;
 use crate::sched::run::{deadlock, schedule};
@@ -14,7 +13,7 @@ use std::sync::atomic::Ordering;
 /// Makes the calling thread, the process's first, an M with a P. The caller must then run
 /// `schedule::run_m`.
 /// Go: m0.
-pub(crate) fn make_main_m() -> &'static M {
+pub(crate) fn make_main_m() -> OnM<'static> {
     let mut locked = SCHED.lock.lock();
     let id = locked.next_m_id;
     locked.next_m_id += 1;
@@ -24,22 +23,23 @@ pub(crate) fn make_main_m() -> &'static M {
     let m = thread_maker::new_m(id);
     m.alive.store(true, Ordering::Relaxed);
     m.set_main(true);
+    // SAFETY: own — this thread runs the M from here on; only — the M does not run yet.
+    let mut on = unsafe { OnM::of(m) };
     if let Some(p) = p {
-        m.acquire_p(p);
+        on.lend().acquire_p(p);
     }
     // Makes the thread maker start sysmon and the other Ms.
     thread_requests::request_thread();
-    m
+    on
 }
 
 /// Makes the calling thread, the process's first, an M, and runs goroutines on it. Never returns.
 pub(crate) fn become_main_m() -> ! {
-    let m = make_main_m();
+    let mut on = make_main_m();
     if let Some(main) = spawn::MAIN.load() {
-        // SAFETY: own — this thread runs the M from here on; only — the M does not run yet.
-        switch::push_next(unsafe { OnM::of(m) }, main);
+        switch::push_next(on.lend(), main);
     }
-    schedule::run_m(m);
+    schedule::run_m(on.m());
     // A goroutine ended while it was locked to this thread, so the M is gone. The process's first
     // thread must not end: it counts as a helper thread from here on. If this M was the last one
     // awake, no other thread checks for a deadlock, so this thread does.

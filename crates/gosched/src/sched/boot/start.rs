@@ -41,7 +41,7 @@ pub(crate) fn start() -> Result<usize, String> {
         let mut locked = SCHED.lock.lock();
         // Pushed in reverse order, so that P0 is acquired first.
         for p in SCHED.used_ps().collect::<Vec<_>>().into_iter().rev() {
-            p.set_status(PStatus::Idle);
+            p.change_status(PStatus::Idle);
             locked.push_idle_p(p);
         }
     }

@@ -46,7 +46,7 @@ impl Tables for MultiThread {
         numbers.timers += timers::num_global_timers() as u64;
         (numbers.steals, numbers.stolen) = SCHED
             .all_ps()
-            .fold((0, 0), |(steals, stolen), p| (steals + p.steals.get(), stolen + p.stolen.get()));
+            .fold((0, 0), |(steals, stolen), p| (steals + p.steals().0, stolen + p.steals().1));
         SCHED.all_ms().for_each(|m| count_m(numbers, m));
         numbers.hand_offs_lost = counts::lost();
         (numbers.hand_offs_marked, numbers.hand_offs_unmarked) = syscall::retake_counts();
@@ -58,7 +58,7 @@ impl Tables for MultiThread {
     }
 
     fn length_and_tick(index: usize) -> (usize, u32) {
-        SCHED.p(index).map_or((0, 0), |p| (p.queue.len(), p.tick()))
+        SCHED.p(index).map_or((0, 0), |p| (p.queue_len(), p.tick()))
     }
 
     fn write_ps(out: &mut dyn Write) -> fmt::Result {
@@ -71,7 +71,7 @@ impl Tables for MultiThread {
                 p.tick(),
                 p.syscalltick.load(Ordering::Relaxed),
                 NumberOrNil(p.m().map(|m| u64::from(m.id))),
-                p.queue.len(),
+                p.queue_len(),
                 p.free_g_count.load(Ordering::Relaxed),
                 p.timers.len(),
             )
@@ -88,7 +88,7 @@ impl Tables for MultiThread {
                 NumberOrNil(m.p().map(|p| u64::from(p.id))),
                 NumberOrNil(m.curg().map(G::id)),
                 m.carrier.preempt_disable_count(),
-                m.spinning.load(Ordering::Relaxed),
+                m.spinning.is_spinning(),
                 m.is_blocked(),
                 NumberOrNil(m.locked_g().map(G::id)),
             )
@@ -152,7 +152,7 @@ pub(crate) fn with_thread(id: i32) -> Option<&'static M> {
 }
 
 fn count_p(numbers: &mut SchedStats, p: &'static P) {
-    numbers.local_queues += p.queue.len() as u64 + u64::from(p.queue.has_run_next());
+    numbers.local_queues += p.queue_len() as u64 + u64::from(p.has_run_next());
     numbers.timers += p.timers.len() as u64;
 }
 

@@ -294,7 +294,7 @@ fn is_p_needed(p: &'static P, seen: &SysmonTick, now: u64) -> bool {
         return now - seen.since >= VIRTUAL_TIME_GRACE_NANOS;
     }
     let others = SCHED.counts.idle_ps() + SCHED.counts.spinning();
-    !p.queue.is_empty()
+    !p.is_queue_empty()
         || others == 0
         || now - seen.since >= UNNEEDED_P_GRACE_NANOS
         || stopping::is_stopping()

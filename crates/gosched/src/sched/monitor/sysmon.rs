@@ -246,7 +246,7 @@ fn sleep_while_all_idle() -> bool {
 /// Returns the longest permitted delay before the next tick.
 fn max_delay(now: u64) -> u64 {
     let waits = SCHED.queued.load(Ordering::Relaxed) > 0
-        || SCHED.used_ps().any(|p| !p.queue.is_empty())
+        || SCHED.used_ps().any(|p| !p.is_queue_empty())
         || stopping::is_stopping()
         || (poll_desc::has_waiters() && !SCHED.is_idle());
     if waits { MAX_DELAY_IN_DEMAND_NANOS } else { MAX_DELAY_NANOS.min(schedtrace::until_due(now)) }

@@ -4,10 +4,9 @@
 
 use crate::gmp::g::G;
 use crate::gmp::token::{OnM, OwnedP};
+use crate::protocol::attention::AttentionFlag::{Interrupted, TooManyStopped};
 use crate::sched::run::{idle, poll, steal, timers};
-use crate::sched::state::global::{
-    GLOBAL_QUEUE_INTERVAL_TICKS, INTERRUPTED, SCHED, TOO_MANY_STOPPED,
-};
+use crate::sched::state::global::{GLOBAL_QUEUE_INTERVAL_TICKS, SCHED};
 use crate::sched::state::{poller_role, seeded, stopping, timekeeper};
 use crate::sched::switch::{refill_from_global, start_or_inherit_slice};
 use crate::sched::wake;
@@ -18,8 +17,10 @@ use std::sync::atomic::Ordering;
 /// Go: findRunnable.
 pub(crate) fn find_runnable(mut on: OnM<'_>) -> Option<&'static G> {
     loop {
-        if stopping::is_stopping() {
-            stopping::release_p_for_stop(on.m());
+        if stopping::is_stopping()
+            && let Some(p) = on.own_p()
+        {
+            stopping::release_p_for_stop(p);
         }
         let Some(mut p) = on.own_p() else {
             if !idle::stop_m(on.lend()) {
@@ -39,7 +40,7 @@ pub(crate) fn find_runnable(mut on: OnM<'_>) -> Option<&'static G> {
             .or_else(|| {
                 seeded::draw_steal_first(p.on_m().m()).then(|| steal_work(p.lend())).flatten()
             })
-            .or_else(|| (SCHED.attention.flags() != 0).then(|| take_run_next(p.lend())).flatten())
+            .or_else(|| SCHED.attention.is_any_set().then(|| take_run_next(p.lend())).flatten())
             .or_else(|| poll_before_interrupted(p.lend()))
             .or_else(|| take_priority(p.lend()))
             .or_else(|| take_local(p.lend()))
@@ -63,7 +64,7 @@ fn take_other_after_pair(p: OwnedP<'_>) -> Option<&'static G> {
     }
     p.start_slice();
     let global = || SCHED.lock.lock().pop();
-    let g = global().or_else(|| p.queue.take_first())?;
+    let g = global().or_else(|| p.queue().take_first())?;
     Some(g)
 }
 
@@ -83,7 +84,7 @@ fn take_global_for_fairness(p: OwnedP<'_>) -> Option<&'static G> {
 
 /// Takes the P's `run_next`, ahead of Gs that must run before the rest of the P's own queue.
 fn take_run_next(p: OwnedP<'_>) -> Option<&'static G> {
-    let g = p.queue.take_run_next()?;
+    let g = p.queue().take_run_next()?;
     p.inherit_slice();
     Some(g)
 }
@@ -91,7 +92,7 @@ fn take_run_next(p: OwnedP<'_>) -> Option<&'static G> {
 /// Takes a G that must run before others: an interrupted G, or, if too many Ms are stopped together
 /// with their Gs, one of these Gs.
 fn take_priority(p: OwnedP<'_>) -> Option<&'static G> {
-    if SCHED.attention.flags() & (INTERRUPTED | TOO_MANY_STOPPED) == 0 {
+    if !SCHED.attention.is_set(Interrupted) && !SCHED.attention.is_set(TooManyStopped) {
         return None;
     }
     p.io_ahead_streak.store(0, Ordering::Relaxed);
@@ -107,7 +108,7 @@ const MAX_IO_BEFORE_INTERRUPTED: u32 = 8;
 /// interrupted again to make room.
 fn poll_before_interrupted(p: OwnedP<'_>) -> Option<&'static G> {
     let ahead = p.io_ahead_streak.load(Ordering::Relaxed);
-    if SCHED.attention.flags() & INTERRUPTED == 0 || ahead >= MAX_IO_BEFORE_INTERRUPTED {
+    if !SCHED.attention.is_set(Interrupted) || ahead >= MAX_IO_BEFORE_INTERRUPTED {
         return None;
     }
     p.io_ahead_streak.store(ahead + 1, Ordering::Relaxed);
@@ -117,7 +118,7 @@ fn poll_before_interrupted(p: OwnedP<'_>) -> Option<&'static G> {
 /// Takes the P's `run_next`, or else the first G of the P's own queue.
 /// Go: runqget.
 fn take_local(p: OwnedP<'_>) -> Option<&'static G> {
-    let (g, slice) = p.queue.take()?;
+    let (g, slice) = p.queue().take()?;
     start_or_inherit_slice(p, slice);
     Some(g)
 }
@@ -150,16 +151,15 @@ fn poll_io(mut p: OwnedP<'_>) -> Option<&'static G> {
 /// Go: stealWork, behind findRunnable's test of nmspinning.
 fn steal_work(mut p: OwnedP<'_>) -> Option<&'static G> {
     let m = p.on_m().m();
-    if !m.spinning.load(Ordering::Relaxed) {
+    if !m.spinning.is_spinning() {
         if !wake::may_spin() {
             return None;
         }
-        wake::start_spinning(m);
+        m.spinning.start(&SCHED.counts);
     }
-    let own = p.queue.len();
+    let own = p.queue_len();
     let g = steal::steal(p.lend())?;
-    p.steals.add(1);
-    p.stolen.add(p.queue.len().saturating_sub(own) as u64 + 1);
+    p.count_steal(p.queue_len().saturating_sub(own) as u64 + 1);
     p.start_slice();
     Some(g)
 }

@@ -8,7 +8,6 @@
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
-use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::poll_desc;
 use crate::gmp::token::{OnM, OwnedP};
@@ -19,7 +18,7 @@ use crate::sched::state::{poller_role, stopping, timekeeper};
 use crate::sched::switch::{refill_from_global, stacks};
 use crate::sched::wake;
 use crate::sys::clock;
-use crate::sys::debug_check::debug_check;
+use crate::sys::fatal::fatal;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -46,7 +45,7 @@ pub(crate) fn release_p_and_recheck(mut p: OwnedP<'_>) -> Option<&'static G> {
     wake::become_idle(&mut locked, &on, p);
     drop(locked);
     if let Some(p) = wake::recheck_for_work(&on) {
-        on.m().acquire_p(p);
+        on.acquire_p(p);
     }
     None
 }
@@ -64,8 +63,8 @@ pub(crate) fn stop_m(mut on: OnM<'_>) -> bool {
         // A P that waits for an M is taken before the M sleeps.
         if let Some(p) = locked.orphans.pop_front() {
             drop(locked);
-            m.spinning.store(p.for_spinner.load(Ordering::Relaxed), Ordering::Relaxed);
-            acquire_p_and_record_node(m, p);
+            m.spinning.set_counted(p.for_spinner.take());
+            acquire_p_and_record_node(on, p);
             return true;
         }
         let sleep = Sleep::begin(on.lend(), &mut locked, is_quiet, has_polled_in_virtual_time);
@@ -90,7 +89,7 @@ pub(crate) fn stop_m(mut on: OnM<'_>) -> bool {
                     continue;
                 }
                 TimeoutOutcome::Fires(p) => {
-                    acquire_p_and_record_node(m, p);
+                    acquire_p_and_record_node(on, p);
                     m.set_timer_wake(p);
                     return true;
                 }
@@ -102,7 +101,7 @@ pub(crate) fn stop_m(mut on: OnM<'_>) -> bool {
             poller_role::give_up_poll_role(&mut SCHED.lock.lock(), m);
         }
         if let Some(p) = m.next_p.take() {
-            acquire_p_and_record_node(m, p);
+            acquire_p_and_record_node(on, p);
         }
         return true;
     }
@@ -131,11 +130,9 @@ impl Sleep {
         has_polled_in_virtual_time: bool,
     ) -> Sleep {
         let m = on.m();
-        debug_check!(
-            m.p().is_none() && !m.spinning.load(Ordering::Relaxed),
-            "M{} becomes idle with a P, or while it spins",
-            m.id
-        );
+        if m.p().is_some() || m.spinning.is_spinning() {
+            fatal!("M{} becomes idle with a P, or while it spins", m.id);
+        }
         locked.idle_ms.push_front(m);
         let polls = poller_role::take_poll_role(locked, m);
         let timer_delay = timers::become_timekeeper(locked, m);
@@ -175,7 +172,7 @@ fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 /// Leaves the poller with Gs that I/O made ready. Queues them on an idle P if there is one,
 /// otherwise before all other Gs in the global queue. `woken` is set if another thread has also
 /// woken the M, and that wake-up is consumed.
-fn leave_poller_with_ready(on: OnM<'_>, ready: GList, woken: bool) -> bool {
+fn leave_poller_with_ready(mut on: OnM<'_>, ready: GList, woken: bool) -> bool {
     let m = on.m();
     let mut locked = SCHED.lock.lock();
     poller_role::give_up_poll_role(&mut locked, m);
@@ -194,7 +191,7 @@ fn leave_poller_with_ready(on: OnM<'_>, ready: GList, woken: bool) -> bool {
         p = m.next_p.take();
     }
     if let Some(p) = p {
-        acquire_p_and_record_node(m, p);
+        acquire_p_and_record_node(on.lend(), p);
     }
     poll::inject_ready(on, ready);
     true
@@ -215,8 +212,8 @@ enum TimeoutOutcome {
     IsWoken,
 }
 
-fn acquire_p_and_record_node(m: &'static M, p: &'static P) {
-    m.acquire_p(p);
+fn acquire_p_and_record_node(on: OnM<'_>, p: &'static P) {
+    on.acquire_p(p);
     p.node.store(steal::current_node(), Ordering::Relaxed);
 }
 
@@ -235,7 +232,7 @@ fn handle_timeout(on: OnM<'_>, for_timer: bool) -> TimeoutOutcome {
         let p = timekeeper::are_due().then(|| locked.pop_idle_p()).flatten();
         drop(locked);
         return p.map_or(TimeoutOutcome::ChecksAgain, |p| {
-            wake::start_spinning(m);
+            m.spinning.start(&SCHED.counts);
             TimeoutOutcome::Fires(p)
         });
     }

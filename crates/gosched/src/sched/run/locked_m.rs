@@ -7,14 +7,13 @@ use crate::gmp::token::{OnM, OwnedP};
 use crate::sched::run::deadlock;
 use crate::sched::state::global::{SCHED, check_runnable};
 use crate::sched::wake::{self, give, hand_off};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Hands off the M's P and sleeps until the G that the M is locked to can run. Called on g0. The M
 /// has a P when this function returns.
 /// Go: stoplockedm.
 pub(crate) fn stop_locked_m(mut on: OnM<'_>) {
-    if on.spinning.load(Ordering::Relaxed) {
+    if on.spinning.is_spinning() {
         wake::stop_spinning(on.m());
     }
     SCHED.lock.lock().locked_ms += 1;
@@ -46,7 +45,7 @@ pub(crate) const CACHE_SPILL_DELAY: Duration = Duration::from_millis(500);
 /// Go: startlockedm.
 pub(crate) fn start_locked_m(mut on: OnM<'_>, g: &'static G, owner: &'static M) {
     check_runnable(g);
-    if on.spinning.load(Ordering::Relaxed) {
+    if on.spinning.is_spinning() {
         wake::stop_spinning(on.m());
     }
     if let Some((p, _)) = on.own_p().map(OwnedP::release) {

@@ -28,8 +28,9 @@
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::token::{OnM, OwnedP};
+use crate::protocol::attention::AttentionFlag;
 use crate::protocol::poll_role;
-use crate::sched::state::global::{self, INTERRUPTED, Locked, SCHED};
+use crate::sched::state::global::{self, Locked, SCHED};
 use crate::sched::state::poller_role;
 use crate::sched::threads::wait;
 use crate::sched::{events, switch, wake};
@@ -81,7 +82,7 @@ pub(crate) fn poll_when_busy(mut p: OwnedP<'_>) {
 pub(crate) fn is_due(p: OwnedP<'_>) -> bool {
     p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
         && poller_role::should_poll()
-        && SCHED.attention.flags() & INTERRUPTED == 0
+        && !SCHED.attention.is_set(AttentionFlag::Interrupted)
 }
 
 /// Puts Gs that are ready into the queue of the M's P, or before all other Gs in the global queue
@@ -91,7 +92,7 @@ pub(crate) fn inject_ready(on: OnM<'_>, ready: GList) {
     match on.p() {
         Some(p) => {
             inject_local(on, ready);
-            if p.queue.len() > 1 {
+            if p.queue_len() > 1 {
                 wake::wake_if_idle();
             }
         }

@@ -76,7 +76,7 @@ fn next(mut on: OnM<'_>) -> Option<&'static G> {
         Some(g) => g,
         None => find::find_runnable(on.lend())?,
     };
-    if on.spinning.load(Ordering::Relaxed) {
+    if on.spinning.is_spinning() {
         wake::stop_spinning(on.m());
     }
     Some(g)

@@ -53,7 +53,7 @@ pub(crate) fn steal(mut p: OwnedP<'_>) -> Option<&'static G> {
 }
 
 fn total_run_next_takes() -> u32 {
-    SCHED.used_ps().fold(0, |sum, p| sum.wrapping_add(p.queue.run_next_takes()))
+    SCHED.used_ps().fold(0, |sum, p| sum.wrapping_add(p.run_next_takes()))
 }
 
 /// Tries to steal from each other P once. Takes a `run_next` only if `last` is set.
@@ -66,7 +66,7 @@ fn steal_once(p: OwnedP<'_>, coprimes: &Coprimes, last: bool) -> Option<&'static
     StealOrder::new(coprimes, p.random.next(), near).find_map(|index| {
         let other = |victim: &&'static P| victim.id != p.id && victim.status() != PStatus::Dead;
         let victim = SCHED.p(index).filter(other)?;
-        victim.queue.steal_into(&p.queue, last.then_some(nap as fn()))
+        p.steal_from(victim, last.then_some(nap as fn()))
     })
 }
 

@@ -13,13 +13,14 @@ use crate::gmp::list::{GList, List};
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::state::GState;
+use crate::protocol::attention::{Attention, AttentionFlag};
 use crate::protocol::note::Note;
 use crate::protocol::poll_role::PollRole;
 use crate::protocol::waking::WakeCounts;
-use crate::protocol::world_stop::{Attention, StopCount};
+use crate::protocol::world_stop::StopCount;
 use crate::sys::Lock;
 use crate::sys::cache_padded::CachePadded;
-use crate::sys::debug_check::debug_check;
+use crate::sys::fatal::fatal;
 use gosched_fiber::base::atomic_ref::AtomicRef;
 use gosched_fiber::exit_guard;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -40,8 +41,7 @@ pub(crate) struct Sched {
     pub(crate) counts: WakeCounts,
     /// Number of Ps in use.
     pub(crate) procs: CachePadded<AtomicU32>,
-    /// Flags that every M checks between goroutines: `STOPPING`, [`INTERRUPTED`] and
-    /// [`TOO_MANY_STOPPED`]. Written under the lock.
+    /// Flags that every M checks between goroutines. Written under the lock.
     pub(crate) attention: Attention,
     /// All Ps ever created; the first `procs` are in use.
     ps: [AtomicRef<P>; MAX_PROCS],
@@ -93,11 +93,6 @@ pub(crate) struct Locked {
 /// Gs there do not starve, seldom enough that its lock is not contended.
 /// Go: the 61 in findRunnable.
 pub(crate) const GLOBAL_QUEUE_INTERVAL_TICKS: u32 = 61;
-
-/// The global queue holds an interrupted G, which runs before other Gs.
-pub(crate) const INTERRUPTED: u32 = 2;
-/// Too many Ms are stopped in place: their Gs run before other Gs.
-pub(crate) const TOO_MANY_STOPPED: u32 = 4;
 
 /// The scheduler's state.
 /// Go: sched.
@@ -186,15 +181,20 @@ impl Sched {
     }
 }
 
-/// Checks what holds for every G in a queue.
+/// Checks what holds for every G in a queue, on hot paths in builds with debug assertions only.
+/// Each G that runs is checked in all builds: see `G::transition`.
 #[inline]
 pub(crate) fn check_runnable(g: &'static G) {
-    debug_check!(
-        g.state() == GState::Runnable,
-        "goroutine {} is queued, but it is {}",
-        g.id(),
-        g.state().name()
-    );
+    if cfg!(debug_assertions) {
+        require_runnable(g);
+    }
+}
+
+/// Checks what holds for every G in a queue.
+pub(crate) fn require_runnable(g: &'static G) {
+    if g.state() != GState::Runnable {
+        fatal!("goroutine {} is queued, but it is {}", g.id(), g.state().name());
+    }
 }
 
 impl Locked {
@@ -212,6 +212,12 @@ impl Locked {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<&'static G> {
         let g = self.queue.pop_front();
+        self.finish_take(g)
+    }
+
+    /// Checks a G that was taken out of the global queue, and publishes the queue's new length.
+    #[inline]
+    pub(crate) fn finish_take(&self, g: Option<&'static G>) -> Option<&'static G> {
         g.inspect(|g| check_runnable(g));
         self.publish_length();
         g
@@ -220,15 +226,15 @@ impl Locked {
     /// Queues a G that runs before all others: one that was interrupted to make room for another G,
     /// or one that I/O made ready while all Ps were busy.
     pub(crate) fn push_interrupted(&mut self, g: &'static G) {
-        check_runnable(g);
+        require_runnable(g);
         self.queue.push_interrupted(g);
         self.publish_length();
-        SCHED.attention.set(INTERRUPTED, true);
+        SCHED.attention.set(AttentionFlag::Interrupted, true);
     }
 
     /// Queues a G that was stopped in place with its M. It runs in its turn.
     pub(crate) fn push_stopped(&mut self, g: &'static G) {
-        check_runnable(g);
+        require_runnable(g);
         self.queue.push_stopped(g);
         self.publish_length();
     }
@@ -237,8 +243,13 @@ impl Locked {
     /// whatever its turn.
     pub(crate) fn pop_pinned(&mut self) -> Option<&'static G> {
         let g = self.queue.pop_pinned();
-        self.publish_length();
-        g
+        self.finish_take(g)
+    }
+
+    /// Takes the first G that only one M can run, whatever its turn.
+    pub(crate) fn remove_pinned(&mut self) -> Option<&'static G> {
+        let g = self.queue.remove_pinned();
+        self.finish_take(g)
     }
 
     /// Adds `change` to the number of Ms that are stopped in place.
@@ -248,15 +259,16 @@ impl Locked {
         // While a report is written, every stopped G has priority: the report may wait for a
         // library's lock that one of them holds.
         let crowd = if exit_guard::is_claimed() { 0 } else { (8 * SCHED.procs() as u32).max(64) };
-        SCHED.attention.set(TOO_MANY_STOPPED, self.stopped_ms > crowd);
+        SCHED.attention.set(AttentionFlag::TooManyStopped, self.stopped_ms > crowd);
     }
 
-    /// Updates [`Sched::queued`] and [`INTERRUPTED`]. Call after each change of the global queue.
+    /// Updates [`Sched::queued`] and [`AttentionFlag::Interrupted`]. Call after each change of the
+    /// global queue.
     #[inline]
     pub(crate) fn publish_length(&self) {
         SCHED.queued.store(self.queue.len(), Ordering::Relaxed);
-        if SCHED.attention.flags() & INTERRUPTED != 0 && !self.queue.has_interrupted() {
-            SCHED.attention.set(INTERRUPTED, false);
+        if SCHED.attention.is_set(AttentionFlag::Interrupted) && !self.queue.has_interrupted() {
+            SCHED.attention.set(AttentionFlag::Interrupted, false);
         }
     }
 }

@@ -4,10 +4,10 @@
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
-use crate::gmp::p::{Caches, P, PStatus};
-use crate::sched::state::global::{Locked, SCHED, TOO_MANY_STOPPED};
+use crate::gmp::p::{Caches, P};
+use crate::protocol::attention::AttentionFlag;
+use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
-use crate::sys::debug_check::debug_check;
 
 impl Locked {
     /// Takes a G that runs before others, if there is one: an interrupted G, or a G that was
@@ -15,11 +15,10 @@ impl Locked {
     pub(crate) fn pop_priority(&mut self) -> Option<&'static G> {
         poller_role::mark_io_claimed();
         let mut g = self.queue.pop_interrupted();
-        if g.is_none() && SCHED.attention.flags() & TOO_MANY_STOPPED != 0 {
+        if g.is_none() && SCHED.attention.is_set(AttentionFlag::TooManyStopped) {
             g = self.queue.pop_stopped();
         }
-        self.publish_length();
-        g
+        self.finish_take(g)
     }
 
     /// Takes an M from the list of idle Ms. Takes the timekeeper or the M in the poller only if
@@ -49,7 +48,7 @@ impl Locked {
     /// Puts `p` into the list of idle Ps.
     /// Go: pidleput.
     pub(crate) fn push_idle_p(&mut self, p: &'static P) {
-        self.check_idle_p(p);
+        p.check_unowned();
         self.idle_ps.push_front(p);
         SCHED.counts.count_idle_p();
     }
@@ -58,20 +57,10 @@ impl Locked {
     /// Go: pidleget.
     pub(crate) fn pop_idle_p(&mut self) -> Option<&'static P> {
         let p = self.idle_ps.pop_front()?;
-        self.check_idle_p(p);
+        p.check_unowned();
         SCHED.counts.count_acquired_p();
         sysmon_alarm::on_idle_p_acquired();
         Some(p)
-    }
-
-    /// Checks what holds for every P in the list of idle Ps: no M has it or is about to get it.
-    fn check_idle_p(&self, p: &'static P) {
-        debug_check!(
-            p.status() == PStatus::Idle && p.m().is_none() && p.flight.current().is_none(),
-            "P{} is in the list of idle Ps, but it is {:?}, held or in flight",
-            p.id,
-            p.status()
-        );
     }
 
     /// Calls `f` with the caches of each idle P.
@@ -87,6 +76,7 @@ impl Locked {
         if !self.idle_ps.remove(p) {
             return None;
         }
+        p.check_unowned();
         SCHED.counts.count_acquired_p();
         sysmon_alarm::on_idle_p_acquired();
         Some(p)

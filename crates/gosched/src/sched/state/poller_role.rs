@@ -3,8 +3,9 @@
 
 use crate::gmp::m::M;
 use crate::gmp::poll_desc;
+use crate::protocol::attention::AttentionFlag;
 use crate::protocol::poll_role;
-use crate::sched::state::global::{INTERRUPTED, Locked, SCHED};
+use crate::sched::state::global::{Locked, SCHED};
 use crate::sys::poller::{self, Poller};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -29,7 +30,7 @@ pub(crate) fn should_poll() -> bool {
 
 /// Returns whether a running G should make room for Gs that I/O made ready.
 pub(crate) fn is_io_unclaimed() -> bool {
-    IO_UNCLAIMED.load(Ordering::Relaxed) && SCHED.attention.flags() & INTERRUPTED != 0
+    IO_UNCLAIMED.load(Ordering::Relaxed) && SCHED.attention.is_set(AttentionFlag::Interrupted)
 }
 
 /// Clears [`IO_UNCLAIMED`]. Called by an M that takes a G with priority.

@@ -27,5 +27,5 @@ pub(crate) fn make_more_ps(procs: usize) {
 /// Creates an idle P that is in no table. Allocates. Returns `None` if the runtime has not started.
 pub(crate) fn spare_p() -> Option<&'static P> {
     let p = STACK_SIZE.get().map(|&size| P::new(MAX_PROCS as u32, size));
-    p.inspect(|p| p.set_status(PStatus::Idle))
+    p.inspect(|p| p.change_status(PStatus::Idle))
 }

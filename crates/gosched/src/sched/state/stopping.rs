@@ -1,10 +1,9 @@
 //! Whether the world is stopping, and how many Ps have not stopped yet: the functions with which
 //! an M stops. `protocol::world_stop` describes the protocol. This module never stops the world.
 
-use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
+use crate::gmp::token::OwnedP;
 use crate::sched::state::global::{Locked, SCHED, STOP_NOTE};
-use std::sync::atomic::Ordering;
 
 #[inline]
 pub(crate) fn is_stopping() -> bool {
@@ -13,22 +12,19 @@ pub(crate) fn is_stopping() -> bool {
 
 /// Records that `p` has stopped, and wakes the thread that stops the world if it was the last.
 pub(crate) fn count_stopped(locked: &mut Locked, p: &'static P) {
-    p.set_status(PStatus::Stopped);
+    p.change_status(PStatus::Stopped);
     locked.stop_count.count_stopped(&SCHED.attention, &STOP_NOTE);
 }
 
-/// Releases the P of `m` if the world is stopping. Called on g0; `m` then sleeps as an idle M.
+/// Releases the P if the world is stopping. Called on g0; the M then sleeps as an idle M.
 /// Go: gcstopm.
-pub(crate) fn release_p_for_stop(m: &'static M) {
+pub(crate) fn release_p_for_stop(p: OwnedP<'_>) {
     let mut locked = SCHED.lock.lock();
     if !is_stopping() {
         return;
     }
-    let Some(p) = m.release_p() else { return };
-    if m.spinning.load(Ordering::Relaxed) {
-        m.spinning.store(false, Ordering::Relaxed);
-        SCHED.counts.stop_spinning_without_work();
-    }
-    m.carrier.set_preempt_pending(false);
+    let (p, on) = p.release();
+    on.spinning.stop_without_work(&SCHED.counts);
+    on.carrier.set_preempt_pending(false);
     count_stopped(&mut locked, p);
 }

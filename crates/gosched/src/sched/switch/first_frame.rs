@@ -9,7 +9,6 @@
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::Departure;
-use crate::gmp::p::P;
 use crate::gmp::token::MayMove;
 use crate::sched::switch;
 use crate::sched::switch::boundary::{InRuntime, while_inside};
@@ -19,6 +18,7 @@ use crate::sys::fatal::fatal;
 use crate::sys::forked;
 use gosched_fiber::arch::{self};
 use gosched_fiber::carrier::{Role, set_role};
+use gosched_fiber::exit_guard;
 use gosched_fiber::stack::StackError;
 use gosched_fiber::{Stack, identity};
 use std::ptr;
@@ -126,11 +126,10 @@ unsafe extern "C" fn run_goroutine(g: usize) -> ! {
     unsafe { identity::retire() };
     if forked::is_child() {
         // The goroutine is the last thread of the forked child, so the child ends with it.
-        // SAFETY: libc does the same when the function of the last thread returns.
-        unsafe { libc::exit(0) };
+        exit_guard::exit_forked_child();
     }
     g.leave_group();
-    while_inside(|on| on.p().map(P::count_ended));
+    while_inside(|mut on| on.own_p().map(|p| p.count_ended()));
     if needs_completion {
         // SAFETY: `run` has returned that the task is alive; `complete` is called once.
         unsafe { (kind.complete)(task) };

@@ -37,7 +37,6 @@ pub(crate) mod syscall;
 
 use crate::gmp::g::G;
 use crate::gmp::m::Departure;
-use crate::gmp::p::P;
 use crate::gmp::state::GState;
 use crate::gmp::token::{MayMove, OnM, OwnedP};
 use crate::gmp::track::TRACKING_PERIOD;
@@ -46,6 +45,7 @@ use crate::protocol::run_queue::TimeSlice;
 use crate::sched::state::global::{self, Locked, SCHED};
 use crate::sched::state::{poller_role, seeded, timekeeper};
 use crate::sched::wake;
+use crate::sys::debug_check::debug_check;
 use gosched_fiber::arch::{self, SavedContext};
 use std::sync::atomic::Ordering;
 
@@ -102,9 +102,8 @@ pub(crate) fn depart_yielding(mut may_move: MayMove<'_>, g: &'static G) {
 /// Go: globrunqgetbatch.
 pub(crate) fn refill_from_global(locked: &mut Locked, p: OwnedP<'_>) -> Option<&'static G> {
     let beside = locked.queue.pop_stopped_or_interrupted();
-    let first = beside.or_else(|| spill::refill(&p.queue, locked.queue.any(), SCHED.procs()));
-    locked.publish_length();
-    first
+    let first = beside.or_else(|| spill::refill(p.queue(), locked.queue.any(), SCHED.procs()));
+    locked.finish_take(first)
 }
 
 /// Takes the next G from the P's own queue, or returns [`Next::NeedsG0`] if g0 must choose. Calls
@@ -116,12 +115,12 @@ fn pick_next(mut p: OwnedP<'_>, if_tracked: impl Fn(OwnedP<'_>) -> bool) -> Next
     if due
         || timekeeper::are_due()
         || (p.count_departure() && if_tracked(p.lend()))
-        || SCHED.attention.flags() != 0
+        || SCHED.attention.is_any_set()
         || p.on_m().carrier.slow_path_flags() != 0
     {
         return Next::NeedsG0;
     }
-    match p.queue.take() {
+    match p.queue().take() {
         None => Next::Empty,
         Some((g, slice)) => {
             start_or_inherit_slice(p, slice);
@@ -148,7 +147,7 @@ fn track(mut p: OwnedP<'_>) -> bool {
 #[cold]
 #[inline(never)]
 fn track_yielding(p: OwnedP<'_>) -> bool {
-    let is_alone = p.queue.is_empty() && SCHED.queued.load(Ordering::Relaxed) == 0;
+    let is_alone = p.is_queue_empty() && SCHED.queued.load(Ordering::Relaxed) == 0;
     if is_alone {
         p.set_departures_until_tracked(TRACKING_PERIOD - 1);
         return p.has_spent_pair_budget();
@@ -223,6 +222,12 @@ unsafe fn switch(
     to: *mut SavedContext,
     departure: Departure,
 ) {
+    debug_check!(
+        on.carrier.preempt_disable_count() == 1,
+        "a switch on M{}, where preemption was turned off {} times",
+        on.id,
+        on.carrier.preempt_disable_count()
+    );
     on.set_departure(departure);
     // SAFETY: to — promised by the caller; from — the caller's own context, in a record that is
     // never freed; fs — each G has its own thread pointer, and so has the M.
@@ -282,30 +287,31 @@ pub(crate) fn publish_departure() {
 /// queue. If the M has no P, puts `g` at the tail of the global queue.
 /// Go: runqput(next = true).
 #[inline]
-pub(crate) fn push_next(on: OnM<'_>, g: &'static G) {
+pub(crate) fn push_next(mut on: OnM<'_>, g: &'static G) {
     global::check_runnable(g);
-    let Some(p) = on.p() else { return push_global(g) };
-    if seeded::draw_push_to_tail(on.m()) {
+    let m = on.m();
+    let Some(p) = on.own_p() else { return push_global(g) };
+    if seeded::draw_push_to_tail(m) {
         return push_local(p, g);
     }
-    if let Some(kicked) = p.queue.push_next(g) {
+    if let Some(kicked) = p.queue().push_next(g) {
         push_local(p, kicked);
     }
 }
 
 /// Puts `g` at the tail of the queue of the M's P, or of the global queue if the M has no P.
 /// Go: runqput(next = false).
-pub(crate) fn push(on: OnM<'_>, g: &'static G) {
-    match on.p() {
+pub(crate) fn push(mut on: OnM<'_>, g: &'static G) {
+    match on.own_p() {
         Some(p) => push_local(p, g),
         None => push_global(g),
     }
 }
 
 #[inline]
-fn push_local(p: &'static P, g: &'static G) {
+fn push_local(p: OwnedP<'_>, g: &'static G) {
     global::check_runnable(g);
-    if !p.queue.push(g) {
+    if !p.queue().push(g) {
         spill_to_global(p, g);
     }
 }
@@ -314,10 +320,13 @@ fn push_local(p: &'static P, g: &'static G) {
 /// Go: runqputslow.
 #[cold]
 #[inline(never)]
-fn spill_to_global(p: &'static P, g: &'static G) {
-    spill::spill_half(&p.queue, g, |half| {
+fn spill_to_global(p: OwnedP<'_>, g: &'static G) {
+    spill::spill_half(p.queue(), g, |half| {
         let mut locked = SCHED.lock.lock();
-        half.iter().flatten().for_each(|g| locked.queue.push_back(g));
+        for g in half.iter().flatten() {
+            global::check_runnable(g);
+            locked.queue.push_back(g);
+        }
         locked.push(g);
     });
 }

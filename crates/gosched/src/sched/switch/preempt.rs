@@ -32,7 +32,7 @@ use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::gmp::preempt_request::PreemptReason;
-use crate::gmp::token::{MayMove, OnM};
+use crate::gmp::token::{MayMove, OnM, OwnedP};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{stopping, thread_requests, timekeeper};
 use crate::sched::switch::{stopped_m, syscall};
@@ -236,7 +236,7 @@ fn is_worthwhile(p: &'static P, why: PreemptReason) -> bool {
 
 /// Returns whether a G is queued that this P could run.
 pub(crate) fn has_waiting_g(p: &'static P) -> bool {
-    !p.queue.is_empty() || SCHED.queued.load(Ordering::Relaxed) > 0
+    !p.is_queue_empty() || SCHED.queued.load(Ordering::Relaxed) > 0
 }
 
 /// Defers the request if the G is outside the program's text and the limit is not reached. Returns
@@ -276,7 +276,7 @@ fn sleep_in_place(mut on: OnM<'_>, g: &'static G, why: PreemptReason, at: &Inter
         thread_requests::request_thread();
         return;
     }
-    let Some(p) = on.release_p() else { return };
+    let Some((p, mut on)) = on.own_p().map(OwnedP::release) else { return };
     on.preempt_request.clear();
     on.carrier.set_preempt_pending(false);
     let before = stopped_m::pin_and_enqueue(&mut locked, on.lend(), g, why != PreemptReason::Slice);

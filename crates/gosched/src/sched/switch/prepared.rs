@@ -8,7 +8,6 @@
 
 use crate::gmp::current;
 use crate::gmp::g::{G, GInit};
-use crate::gmp::p::P;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::switch::boundary::while_inside;
@@ -64,5 +63,5 @@ pub(crate) fn discard(g: &'static G) {
 pub(crate) fn begin_prepared(g: &'static G) {
     g.set_prepared(false);
     g.enter_group();
-    while_inside(|on| on.p().map(P::count_started));
+    while_inside(|mut on| on.own_p().map(|p| p.count_started()));
 }

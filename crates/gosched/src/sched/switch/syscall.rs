@@ -97,7 +97,7 @@ pub(crate) fn is_running_without_p(m: &'static M) -> bool {
 /// Takes the P of an M, and hands it off.
 /// Go: takeP, then handoffp.
 fn finish_retake(m: &'static M, retaking: Retaking<'_>) {
-    let p = m.release_p();
+    let p = m.yield_p_to(&retaking);
     m.old_p.store(p);
     SCHED.lock.lock().blocked_ms += 1;
     retaking.finish();
@@ -182,7 +182,7 @@ fn exit_syscall_in_child(on: OnM<'_>, g: &'static G) -> bool {
     if on.p().is_none()
         && let Some(p) = ps::spare_p()
     {
-        on.m().acquire_p(p);
+        on.acquire_p(p);
     }
     true
 }
@@ -206,14 +206,14 @@ fn restore_running(g: &'static G) {
 /// Acquires the P that `m` had before, or any idle P. Returns whether `m` has a P. In both cases,
 /// `m` no longer counts as blocked.
 /// Go: exitsyscallTryGetP (exitsyscallfast until 1.25).
-fn try_acquire_idle_p(on: OnM<'_>) -> bool {
+fn try_acquire_idle_p(mut on: OnM<'_>) -> bool {
     let mut locked = SCHED.lock.lock();
     locked.blocked_ms -= 1;
     let old = on.old_p.load();
     let taken = old.and_then(|old| locked.take_idle_p(old)).or_else(|| locked.pop_idle_p());
     drop(locked);
     let Some(p) = taken else { return false };
-    on.m().acquire_p(p);
+    on.lend().acquire_p(p);
     on.syscall_state.clear();
     true
 }

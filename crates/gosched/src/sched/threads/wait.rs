@@ -16,6 +16,7 @@ use crate::sched::threads::activity::{self, Upcalls};
 use crate::sched::threads::timer_heap;
 use crate::sys::Lock;
 use crate::sys::clock;
+use crate::sys::fatal::fatal;
 use crate::sys::forked;
 use crate::sys::thread_status;
 use gosched_fiber::NoPreempt;
@@ -208,6 +209,9 @@ pub(crate) fn ready(g: &'static G) {
         activity::ACTIVE.fetch_add(1, Ordering::Relaxed);
         NoPreemptLockGuard::new(&activity::PREPARED).push_back(g);
         return timer_heap::wake();
+    }
+    if g.sleep_word.get() != 0 {
+        fatal!("a thread that does not wait is made ready");
     }
     count_as_ready(g);
     g.sleep_word.set(1);

@@ -8,25 +8,23 @@
 //! This module never makes a thread: the thread maker does.
 
 use crate::gmp::m::M;
-use crate::gmp::p::{P, PStatus};
+use crate::gmp::p::P;
 use crate::gmp::token::OnM;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, thread_requests};
 use crate::sys::fatal::fatal;
 use gosched_fiber::lock::LockGuard as Guard;
-use std::sync::atomic::Ordering;
 
 /// Hands the P to a sleeping M, or queues it for the next M that the thread maker makes. If the
 /// system refuses threads, makes the P idle. The caller owns the P. If `spinning` is set, the
 /// caller has already counted the M as spinning.
 /// Go: startm.
 pub(crate) fn start_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bool) {
-    p.set_status(PStatus::Idle);
     match locked.pop_idle_m() {
         Some(m) => {
             let stock = locked.idle_ms.len();
             drop(locked);
-            m.spinning.store(spinning, Ordering::Relaxed);
+            m.spinning.set_counted(spinning);
             m.wake_with_p(p, poller_role::wake_m);
             if stock == 0 {
                 thread_requests::request_thread();
@@ -37,7 +35,8 @@ pub(crate) fn start_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bo
             give_idle_ps_to_locked_ms(&mut locked);
         }
         None => {
-            p.for_spinner.store(spinning, Ordering::Relaxed);
+            p.check_unowned();
+            p.for_spinner.set_counted(spinning);
             locked.orphans.push_front(p);
             drop(locked);
             thread_requests::request_thread();
@@ -54,8 +53,7 @@ pub(crate) fn hand_p_to(owner: &'static M, p: &'static P) {
 /// may be no other M that could find these Gs.
 pub(crate) fn give_idle_ps_to_locked_ms(locked: &mut Locked) {
     while locked.idle_ps.iter().next().is_some() {
-        let Some(g) = locked.queue.remove_pinned() else { break };
-        locked.publish_length();
+        let Some(g) = locked.remove_pinned() else { break };
         if let (Some(owner), Some(p)) = (g.pinned.get(), locked.pop_idle_p()) {
             hand_p_to(owner, p);
         }
@@ -66,7 +64,7 @@ pub(crate) fn give_idle_ps_to_locked_ms(locked: &mut Locked) {
 /// Go: acquirep(mp.nextp).
 pub(crate) fn acquire_next_p(on: OnM<'_>) {
     match on.next_p.take() {
-        Some(p) => on.m().acquire_p(p),
+        Some(p) => drop(on.acquire_p(p)),
         None => fatal!("M{} was woken without a P", on.id),
     }
 }
@@ -75,10 +73,9 @@ pub(crate) fn acquire_next_p(on: OnM<'_>) {
 /// `spinning` is set, the missing M is no longer counted as spinning.
 /// Go: pidleput.
 pub(crate) fn drain_to_idle(locked: &mut Locked, p: &'static P, spinning: bool) {
-    while let Some((g, _)) = p.queue.take() {
+    while let Some(g) = p.drain() {
         locked.push(g);
     }
-    p.set_status(PStatus::Idle);
     locked.push_idle_p(p);
     if spinning {
         SCHED.counts.stop_spinning_without_work();

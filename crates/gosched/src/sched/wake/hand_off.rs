@@ -3,12 +3,12 @@
 
 use crate::gmp::m::M;
 use crate::gmp::p::P;
-use crate::sched::state::global::{self, Locked, SCHED, TOO_MANY_STOPPED};
+use crate::protocol::attention::AttentionFlag;
+use crate::sched::state::global::{self, Locked, SCHED};
 use crate::sched::state::{stopping, thread_requests, timekeeper};
 use crate::sched::wake::{self, give};
 use crate::sys::barrier;
 use gosched_fiber::lock::LockGuard as Guard;
-use std::sync::atomic::Ordering;
 
 /// Hands off a P that an M has given up or lost: to another M if there is work, otherwise to the
 /// list of idle Ps. The caller owns the P.
@@ -28,7 +28,7 @@ pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
         drop(locked);
         return give::hand_p_to(owner, p);
     }
-    if !p.queue.is_empty() || !locked.queue.is_empty() {
+    if !p.is_queue_empty() || !locked.queue.is_empty() {
         return give::start_m(locked, p, false);
     }
     locked.push_idle_p(p);
@@ -46,7 +46,7 @@ fn pop_next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
     let due = timekeeper::are_due();
     if !due
         && !p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
-        && SCHED.attention.flags() & TOO_MANY_STOPPED != 0
+        && SCHED.attention.is_set(AttentionFlag::TooManyStopped)
     {
         let first = locked.pop_priority();
         if let Some(owner) = first.and_then(|g| g.pinned.get()) {
@@ -55,7 +55,7 @@ fn pop_next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
         // The G is not pinned: any M can run it.
         first.inspect(|g| locked.push_interrupted(g));
     }
-    let front = locked.queue.front().filter(|_| p.queue.is_empty() && !due);
+    let front = locked.queue.front().filter(|_| p.is_queue_empty() && !due);
     if let Some(owner) = front.and_then(|g| g.pinned.get()) {
         locked.pop();
         return Some(owner);
@@ -75,9 +75,7 @@ pub(crate) fn rescue_orphans() {
     while !locked.orphans.is_empty() && !stopping::is_stopping() {
         let Some(owner) = locked.pop_pinned().and_then(|g| g.pinned.get()) else { return };
         let Some(p) = locked.orphans.pop_front() else { return };
-        if p.for_spinner.load(Ordering::Relaxed) {
-            SCHED.counts.stop_spinning_without_work();
-        }
+        p.for_spinner.stop_without_work(&SCHED.counts);
         give::hand_p_to(owner, p);
     }
 }

@@ -60,29 +60,18 @@ pub(crate) fn may_spin() -> bool {
     SCHED.counts.may_spin(SCHED.procs() as u32)
 }
 
-/// Makes `m` a spinner. The caller has a P for `m`.
-/// Go: becomeSpinning.
-pub(crate) fn start_spinning(m: &M) {
-    m.spinning.store(true, Ordering::Relaxed);
-    SCHED.counts.start_spinning();
-}
-
 /// Ends the spinning of an M that has found work, and starts the next spinner, because there may be
 /// more work.
 /// Go: resetspinning.
 pub(crate) fn stop_spinning(m: &M) {
-    m.spinning.store(false, Ordering::Relaxed);
-    SCHED.counts.stop_spinning_with_work();
+    m.spinning.stop_with_work(&SCHED.counts);
     wake_if_idle();
 }
 
 /// Puts the M's P into the list of idle Ps and stops spinning: step 1 of an M without work.
 pub(crate) fn become_idle(locked: &mut Locked, m: &M, p: &'static P) {
     locked.push_idle_p(p);
-    if m.spinning.load(Ordering::Relaxed) {
-        m.spinning.store(false, Ordering::Relaxed);
-        SCHED.counts.stop_spinning_without_work();
-    }
+    m.spinning.stop_without_work(&SCHED.counts);
 }
 
 /// Performs steps 2 and 3 of an M without work. Returns a P if there is work after all; the M then
@@ -92,7 +81,7 @@ pub(crate) fn recheck_for_work(m: &M) -> Option<&'static P> {
     waking::recheck_for_work(is_work_anywhere, || {
         let mut locked = SCHED.lock.lock();
         let p = locked.pop_idle_p()?;
-        start_spinning(m);
+        m.spinning.start(&SCHED.counts);
         drop(locked);
         Some(p)
     })
@@ -112,5 +101,5 @@ pub(crate) fn is_work_anywhere() -> bool {
 
 /// Returns whether any queue holds a G.
 pub(crate) fn is_g_queued() -> bool {
-    SCHED.queued.load(Ordering::Relaxed) > 0 || SCHED.used_ps().any(|p| !p.queue.is_empty())
+    SCHED.queued.load(Ordering::Relaxed) > 0 || SCHED.used_ps().any(|p| !p.is_queue_empty())
 }

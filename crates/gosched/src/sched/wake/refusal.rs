@@ -19,7 +19,7 @@ pub(crate) fn handle_refusal(why: std::fmt::Arguments<'_>) {
     locked.ms -= 1;
     let (left, first) = (locked.ms, !std::mem::replace(&mut locked.refusal_reported, true));
     while let Some(p) = locked.orphans.pop_front() {
-        let spinning = p.for_spinner.load(Ordering::Relaxed);
+        let spinning = p.for_spinner.take();
         give::drain_to_idle(&mut locked, p, spinning);
     }
     give::give_idle_ps_to_locked_ms(&mut locked);

@@ -83,7 +83,10 @@ pub(crate) fn last_reason() -> &'static str {
 ///
 /// If the caller is a goroutine, it keeps its M and, unless `f` changes that, its P. An ordinary
 /// thread has neither.
-pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(WorldStopped) -> R) -> R {
+pub(crate) fn with_world_stopped<R>(
+    reason: StopReason,
+    f: impl FnOnce(WorldStopped<'_>) -> R,
+) -> R {
     let (begin, mut report_after, mut f) = (Instant::now(), REPORT_AFTER, f);
     let (mut limit, mut unstopped) = (FIRST_TIMEOUT, UnstoppedPs::default());
     loop {
@@ -130,7 +133,7 @@ const REPORT_AFTER: Duration = Duration::from_secs(10);
 
 /// Like [`with_world_stopped`], but tries only once. If the world does not stop within `limit`,
 /// returns `f` without running it.
-pub(crate) fn try_with_world_stopped<R, F: FnOnce(WorldStopped) -> R>(
+pub(crate) fn try_with_world_stopped<R, F: FnOnce(WorldStopped<'_>) -> R>(
     reason: StopReason,
     limit: Duration,
     f: F,
@@ -140,7 +143,7 @@ pub(crate) fn try_with_world_stopped<R, F: FnOnce(WorldStopped) -> R>(
 
 /// Like [`try_with_world_stopped`]. On failure, stores the Ps that did not stop in `unstopped`,
 /// unless another stopper was active all the time.
-fn try_once<R, F: FnOnce(WorldStopped) -> R>(
+fn try_once<R, F: FnOnce(WorldStopped<'_>) -> R>(
     reason: StopReason,
     limit: Duration,
     unstopped: &mut UnstoppedPs,
@@ -159,13 +162,13 @@ fn try_once<R, F: FnOnce(WorldStopped) -> R>(
     }
     REASON.store(reason as u8, Ordering::Relaxed);
     let mut stopper = Stopper::enter();
-    let m = stopper.m();
+    let m = stopper.on_m().map(|on| on.m());
     let began = clock::real_now();
     let result = match stop_the_world(m, deadline) {
         Ok(()) => {
             let stopping = clock::real_now() - began;
             current::set_has_stopped_the_world(true);
-            let result = f(WorldStopped { m });
+            let result = f(WorldStopped { on: stopper.on_m() });
             current::set_has_stopped_the_world(false);
             start_the_world(SCHED.lock.lock(), m);
             times::record_world_stop(stopping, clock::real_now() - began);
@@ -205,19 +208,22 @@ impl Stopper {
         let Some(m) = M::of_this_thread() else { return Stopper::Thread };
         // SAFETY: carried — this is the thread of the M `m`.
         unsafe { arch::preempt_disable() };
-        // SAFETY: own — as above; only — g0 waits while `host` runs.
-        let on = unsafe { OnM::of(m) };
-        if on.syscall_state.must_settle_after_barrier() {
+        let mut stopper = Stopper::Host(m);
+        if let Some(on) = stopper.on_m()
+            && on.syscall_state.must_settle_after_barrier()
+        {
             syscall::exit_syscall_in_place(on);
         }
-        Stopper::Host(m)
+        stopper
     }
 
-    /// Returns the M that the caller runs on, if any.
-    fn m(&mut self) -> Option<&'static M> {
+    /// Returns the token of the M that the caller runs on, if any.
+    fn on_m(&mut self) -> Option<OnM<'_>> {
         match self {
-            Stopper::Goroutine(inside) => Some(inside.on_m().m()),
-            Stopper::Host(m) => Some(m),
+            Stopper::Goroutine(inside) => Some(inside.on_m()),
+            // SAFETY: own — this is the thread of the M, and preemption is off; only — the token
+            // borrows the stopper, and g0 waits while `host` runs.
+            Stopper::Host(m) => Some(unsafe { OnM::of(m) }),
             Stopper::Thread => None,
         }
     }
@@ -235,9 +241,9 @@ impl Drop for Stopper {
 /// Proof that the world is stopped.
 /// Go: worldStop.
 #[derive(Debug)]
-pub(crate) struct WorldStopped {
-    /// The M that the stopper runs on; `None` if the stopper is an ordinary thread.
-    pub(crate) m: Option<&'static M>,
+pub(crate) struct WorldStopped<'r> {
+    /// The token of the M that the stopper runs on; `None` if the stopper is an ordinary thread.
+    pub(crate) on: Option<OnM<'r>>,
 }
 
 /// Stops the world. `own` is the caller's M; its P counts as stopped. If a P has not stopped by
@@ -257,9 +263,7 @@ fn stop_the_world(
         stopping::count_stopped(&mut locked, p);
     }
     while let Some(p) = locked.orphans.pop_front() {
-        if p.for_spinner.load(Ordering::Relaxed) {
-            SCHED.counts.stop_spinning_without_work();
-        }
+        p.for_spinner.stop_without_work(&SCHED.counts);
         stopping::count_stopped(&mut locked, p);
     }
     drop(locked);
@@ -296,8 +300,9 @@ fn preempt_all(own: Option<&'static M>) {
 fn start_the_world(mut locked: Guard<'static, Locked>, own: Option<&'static M>) {
     locked.stop_count.end(&SCHED.attention);
     let own_p = own.and_then(M::p);
-    if let Some(p) = own_p {
-        p.set_status(PStatus::Running);
+    // `proc_resize` may have given the caller's M another P, which is running.
+    if let Some(p) = own_p.filter(|p| p.status() == PStatus::Stopped) {
+        p.change_status(PStatus::Running);
     }
     let mut with_work = [const { None }; START_BATCH];
     let mut left = true;
@@ -305,11 +310,11 @@ fn start_the_world(mut locked: Guard<'static, Locked>, own: Option<&'static M>) 
         let mut count = 0;
         left = false;
         for p in SCHED.used_ps().filter(|p| p.status() == PStatus::Stopped) {
-            if p.queue.is_empty() {
-                p.set_status(PStatus::Idle);
+            if p.is_queue_empty() {
+                p.change_status(PStatus::Idle);
                 locked.push_idle_p(p);
             } else if count < START_BATCH {
-                p.set_status(PStatus::Idle);
+                p.change_status(PStatus::Idle);
                 with_work[count] = Some(p);
                 count += 1;
             } else {
@@ -335,25 +340,26 @@ const START_BATCH: usize = 64;
 /// Changes the number of Ps while the world is stopped. The caller has already made the new Ps. Gs
 /// that were queued on removed Ps go to the head of the global queue.
 /// Go: procresize.
-pub(crate) fn proc_resize(stopped: &WorldStopped, procs: usize) {
+pub(crate) fn proc_resize(mut stopped: WorldStopped<'_>, procs: usize) {
     let before = SCHED.procs();
     SCHED.procs.store(procs as u32, Ordering::Relaxed);
     for index in before..procs {
         if let Some(p) = SCHED.p(index) {
-            p.set_status(PStatus::Stopped);
+            p.change_status(PStatus::Stopped);
         }
     }
-    if let Some(m) = stopped.m
-        && m.p().is_some_and(|p| p.id as usize >= procs)
+    if let Some(own) = stopped.on.as_mut().and_then(OnM::own_p)
+        && own.id as usize >= procs
         && let Some(first) = SCHED.p(0)
     {
-        m.release_p();
-        m.acquire_p(first);
+        let (own, on) = own.release();
+        own.change_status(PStatus::Stopped);
+        on.acquire_p(first);
     }
     let mut locked = SCHED.lock.lock();
     let mut rescued = GList::new();
     for p in (procs..before).filter_map(|index| SCHED.p(index)) {
-        while let Some((g, _)) = p.queue.take() {
+        while let Some(g) = p.drain() {
             rescued.push_back(g);
         }
         // SAFETY: owner — the world is stopped, so the stopper owns all Ps.
@@ -362,8 +368,7 @@ pub(crate) fn proc_resize(stopped: &WorldStopped, procs: usize) {
         while let Some(g) = caches.free.pop_front() {
             locked.free.push_front(g);
         }
-        p.set_m(None);
-        p.set_status(PStatus::Dead);
+        p.change_status(PStatus::Dead);
     }
     locked.queue.prepend(rescued);
     locked.publish_length();

@@ -35,7 +35,7 @@ fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> usize {
     if procs != before {
         let table = steal::coprimes_for(procs);
         world::with_world_stopped(world::StopReason::SetProcs, |stopped| {
-            world::proc_resize(&stopped, procs);
+            world::proc_resize(stopped, procs);
             steal::set_coprimes(table);
         });
         available_cpu::record_procs(procs);
