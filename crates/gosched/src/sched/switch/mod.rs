@@ -85,11 +85,11 @@ pub(crate) fn depart_yielding(mut may_move: MayMove<'_>, g: &'static G) {
         Next::Empty if SCHED.queued.load(Ordering::Relaxed) == 0 => p.start_slice(),
         Next::Empty => {
             let mut locked = SCHED.lock.lock();
-            let next = refill_from_global(&mut locked, p.lend());
+            let next = take_share(&mut locked, p.lend());
             p.start_slice();
             if let Some(next) = next {
                 // The lock is held across the switch: one critical section takes the next G from
-                // the head and puts the calling G at the tail.
+                // the head, puts the calling G at the tail, and publishes the length.
                 std::mem::forget(locked);
                 switch_to_g(may_move, g, next, Departure::Yield { g, held: true });
             }
@@ -101,9 +101,15 @@ pub(crate) fn depart_yielding(mut may_move: MayMove<'_>, g: &'static G) {
 /// queue, which must be empty.
 /// Go: globrunqgetbatch.
 pub(crate) fn refill_from_global(locked: &mut Locked, p: OwnedP<'_>) -> Option<&'static G> {
-    let beside = locked.queue.pop_stopped_or_interrupted();
-    let first = beside.or_else(|| spill::refill(p.queue(), locked.queue.any(), SCHED.procs()));
+    let first = take_share(locked, p);
     locked.finish_take(first)
+}
+
+/// As [`refill_from_global`], but does not publish the length of the global queue.
+#[inline]
+fn take_share(locked: &mut Locked, p: OwnedP<'_>) -> Option<&'static G> {
+    let beside = locked.queue.pop_stopped_or_interrupted();
+    beside.or_else(|| spill::refill(p.queue(), locked.queue.any(), SCHED.procs()))
 }
 
 /// Takes the next G from the P's own queue, or returns [`Next::NeedsG0`] if g0 must choose. Calls
@@ -288,10 +294,17 @@ pub(crate) fn publish_departure() {
 /// Go: runqput(next = true).
 #[inline]
 pub(crate) fn push_next(mut on: OnM<'_>, g: &'static G) {
+    match on.own_p() {
+        Some(p) => push_next_on(p, g),
+        None => push_global(g),
+    }
+}
+
+/// As [`push_next`], for a caller that has the P.
+#[inline]
+pub(crate) fn push_next_on(mut p: OwnedP<'_>, g: &'static G) {
     global::check_runnable(g);
-    let m = on.m();
-    let Some(p) = on.own_p() else { return push_global(g) };
-    if seeded::draw_push_to_tail(m) {
+    if seeded::draw_push_to_tail(p.on_m().m()) {
         return push_local(p, g);
     }
     if let Some(kicked) = p.queue().push_next(g) {

@@ -40,7 +40,7 @@ pub(crate) fn spawn(request: SpawnRequest<'_>) -> (&'static G, u64) {
         init_g(g, id, parent, request);
         stacks::use_kept_stack(p.lend(), g);
         p.count_started();
-        switch::push_next(on, g);
+        switch::push_next_on(p, g);
         probe_and_wake();
         return (g, id);
     }
