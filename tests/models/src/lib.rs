@@ -45,6 +45,8 @@ mod semaphore;
 mod signal;
 mod stopping;
 mod syscall;
+mod timekeeping;
+mod timekeeping_fixture;
 mod timer;
 mod waking;
 mod waking_fixture;

@@ -26,6 +26,8 @@ pub(crate) mod run_queue;
 pub(crate) mod signal_word;
 #[path = "../../../crates/gosched/src/protocol/syscall_state.rs"]
 pub(crate) mod syscall_state;
+#[path = "../../../crates/gosched/src/protocol/timekeeping.rs"]
+pub(crate) mod timekeeping;
 #[path = "../../../crates/gosched/src/protocol/timer_place.rs"]
 pub(crate) mod timer_place;
 #[path = "../../../crates/gosched/src/block/waiter.rs"]

@@ -28,6 +28,8 @@ pub(crate) mod run_queue;
 #[cfg(ported)]
 pub(crate) mod syscall_state;
 #[cfg(ported)]
+pub(crate) mod timekeeping;
+#[cfg(ported)]
 pub(crate) mod waking;
 #[cfg(ported)]
 pub(crate) mod world_stop;

@@ -20,7 +20,7 @@ pub(crate) enum Weakness {
     LoadOfUsize,
     /// Every store, and every swap of an `AtomicU32`, is relaxed.
     Store,
-    /// Every swap of an `AtomicPtr` is relaxed.
+    /// Every swap of an `AtomicPtr` or `AtomicU64` is relaxed.
     Swap,
     /// Every addition, subtraction and `fetch_and` is relaxed.
     Add,
@@ -30,6 +30,10 @@ pub(crate) enum Weakness {
     ExchangeInTwoSteps,
     /// A `SeqCst` compare-and-exchange has no fences.
     TotalOrder,
+    /// A `SeqCst` store or swap has no fences.
+    TotalOrderOfStores,
+    /// A `SeqCst` addition or minimum has no fences.
+    TotalOrderOfAdds,
     /// The light barrier does nothing.
     Light,
     /// The heavy barrier does nothing.

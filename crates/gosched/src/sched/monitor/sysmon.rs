@@ -9,8 +9,8 @@
 //!
 //! While all Ps are busy, no sleeping M could get a P to fire a timer, so sysmon also wakes for the
 //! next timer. A thread that adds an earlier timer wakes sysmon, as it wakes the timekeeper
-//! (`run::timers`): sysmon publishes how long it will sleep, and then reads when the first timer is
-//! due, so that one of the two sees the other.
+//! (`protocol::timekeeping`): sysmon publishes how long it will sleep, and then reads when the first
+//! timer is due, so that one of the two sees the other.
 //!
 //! This module never decides that a P is retaken or a G preempted: `retake` does.
 

@@ -1,25 +1,14 @@
 //! When timers fire, and which thread fires them.
 //!
-//! Each P has a heap, and all threads without a P share one. [`timekeeper::EARLIEST`] is the time
-//! of the first timer in all heaps, or an earlier time; it may be too late for a moment while it is
-//! refreshed. Every M checks it when it searches for work, and between two Gs. An M that finds a
-//! timer due fires the due timers of all heaps.
+//! Each P has a heap, and all threads without a P share one. Every M checks when the first timer of
+//! all heaps is due when it searches for work, and between two Gs. An M that finds a timer due fires
+//! the due timers of all heaps.
 //!
 //! When Ms sleep, one of them is the *timekeeper*: it sleeps no longer than until the first timer
 //! is due. Adding an earlier timer wakes it. If a P is idle and there is no timekeeper, adding a
 //! timer wakes an M, which finds no work and becomes the timekeeper. If no P is idle, sysmon wakes
-//! in time (`monitor::sysmon`).
-//!
-//! - Adding thread: 1. puts the timer into a heap; 2. increments [`ADD_COUNT`]; 3. lowers
-//!   `EARLIEST`; 4. if the old value was later, reads when the timekeeper wakes, and wakes it if
-//!   that is too late.
-//! - Timekeeper: 1. stores when it will wake; 2. reads `EARLIEST`, and starts over if that is
-//!   earlier; 3. sleeps.
-//! - Firing thread: 1. reads `ADD_COUNT`; 2. reads all heaps, and stores `EARLIEST`; 3. starts over
-//!   if `ADD_COUNT` has changed.
-//!
-//! Steps 3 and 4 of the adding thread and steps 1 and 2 of the timekeeper are in one total order:
-//! at least one side sees the other.
+//! in time (`monitor::sysmon`). `protocol::timekeeping` states who does what in which order, and
+//! why no timer is forgotten.
 //!
 //! Code here never grows a heap, because that allocates: its callers do.
 
@@ -27,20 +16,18 @@ use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::timer::{NEVER, PlacedTimer, TimerHeap};
 use crate::gmp::token::OwnedP;
+use crate::protocol::timekeeping::{Refreshed, WakeForTimer};
 use crate::sched::run::poll;
 use crate::sched::state::global::{Locked, SCHED};
-use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
+use crate::sched::state::timekeeper::{self, TIMEKEEPING};
+use crate::sched::state::{poller_role, sysmon_alarm};
 use crate::sched::threads::wait;
 use crate::sched::{switch, wake};
 use crate::sys::clock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The heap for timers that are added without a P.
 static GLOBAL_HEAP: TimerHeap = TimerHeap::new();
-
-/// How many timers have been added since the start of the process.
-static ADD_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// Returns how many timers are in the heap for threads without a P.
 pub(crate) fn num_global_timers() -> usize {
@@ -65,10 +52,7 @@ pub(crate) fn insert<'t>(
 ) -> Result<(), (&'static TimerHeap, PlacedTimer<'t>)> {
     let heap = m.and_then(M::p).map_or(&GLOBAL_HEAP, |p| &p.timers);
     heap.insert(timer, when).map_err(|timer| (heap, timer))?;
-    // PAIR timers: this, the next access and the timekeeper's accesses are in one total order.
-    ADD_COUNT.fetch_add(1, Ordering::SeqCst);
-    // PAIR timers: as above.
-    if timekeeper::EARLIEST.fetch_min(when, Ordering::SeqCst) > when {
+    if TIMEKEEPING.add(when) {
         wake_timekeeper(when);
     }
     Ok(())
@@ -78,10 +62,10 @@ pub(crate) fn insert<'t>(
 /// Go: wakeNetPoller.
 fn wake_timekeeper(when: u64) {
     sysmon_alarm::wake_for_timer(when);
-    // PAIR timers: as above.
-    match timekeeper::TIMEKEEPER_WAKES_AT.load(Ordering::SeqCst) {
-        0 => wake::wake_if_idle(),
-        until if until > when => {
+    match TIMEKEEPING.wake_for(when) {
+        WakeForTimer::Nothing => {}
+        WakeForTimer::IdleM => wake::wake_if_idle(),
+        WakeForTimer::Timekeeper => {
             let mut locked = SCHED.lock.lock();
             if let Some(timekeeper) = locked.timekeeper {
                 // The M is woken without a P, and checks the timers before it sleeps again.
@@ -92,7 +76,6 @@ fn wake_timekeeper(when: u64) {
                 poller_role::wake_m(timekeeper);
             }
         }
-        _ => {}
     }
 }
 
@@ -104,24 +87,19 @@ pub(crate) fn become_timekeeper(locked: &mut Locked, m: &'static M) -> Option<Du
     if locked.timekeeper.is_some() || clock::is_virtual() {
         return None;
     }
-    let mut earliest = refresh_earliest();
-    loop {
-        let now = clock::now();
-        // The Ms that have the Ps check the timers themselves, at the latest before they sleep.
-        if earliest == NEVER || (earliest <= now && locked.idle_ps.is_empty()) {
-            timekeeper::resign_timekeeper(locked, m);
-            return None;
-        }
-        locked.timekeeper = Some(m);
-        // PAIR timers: as above.
-        timekeeper::TIMEKEEPER_WAKES_AT.store(earliest, Ordering::SeqCst);
-        // PAIR timers: as above.
-        let again = timekeeper::EARLIEST.load(Ordering::SeqCst);
-        if again >= earliest {
-            return Some(Duration::from_nanos(earliest.saturating_sub(now)));
-        }
-        earliest = again;
+    let Refreshed { earliest, has_lowered } = TIMEKEEPING.refresh(first);
+    if has_lowered {
+        // The thread that added the timer relies on this.
+        sysmon_alarm::wake_for_timer(earliest);
     }
+    let mut now = 0;
+    let until = TIMEKEEPING.become_timekeeper(earliest, |earliest| {
+        now = clock::now();
+        // The Ms that have the Ps check the timers themselves, at the latest before they sleep.
+        earliest != NEVER && (earliest > now || !locked.idle_ps.is_empty())
+    })?;
+    locked.timekeeper = Some(m);
+    Some(Duration::from_nanos(until.saturating_sub(now)))
 }
 
 /// Advances virtual time to the first timer that can make a G or a thread ready. Returns false if
@@ -129,7 +107,7 @@ pub(crate) fn become_timekeeper(locked: &mut Locked, m: &'static M) -> Option<Du
 /// no heap.) Called under the lock when all Ms sleep.
 /// Go: faketime in checkdead.
 pub(crate) fn advance_virtual_time(_locked: &Locked) -> bool {
-    refresh_earliest();
+    TIMEKEEPING.refresh(first);
     let next = all_heaps().map(TimerHeap::next_waking).min().unwrap_or(NEVER);
     if next != NEVER {
         clock::advance_to(next);
@@ -196,33 +174,16 @@ pub(crate) fn run_due_by_sysmon() {
     poll::inject_last(ready);
 }
 
-/// Updates [`timekeeper::EARLIEST`] after timers were fired. If a timer is added while
-/// [`refresh_earliest`] reads the heaps, `EARLIEST` is too late for a moment. A timekeeper that
-/// reads it then sleeps for too long, so it is woken here.
+/// Performs the steps of a firing thread after it has fired timers. See `protocol::timekeeping`.
 fn refresh_after_firing() {
-    let earliest = refresh_earliest();
-    // PAIR timers: as above.
-    let until = timekeeper::TIMEKEEPER_WAKES_AT.load(Ordering::SeqCst);
-    if until > earliest {
+    if let Some(earliest) = TIMEKEEPING.refresh_after_firing(first) {
         wake_timekeeper(earliest);
     }
 }
 
-/// Finds the time of the first timer in all heaps, stores it in [`timekeeper::EARLIEST`], and
-/// returns it.
-/// Go: timeSleepUntil.
-fn refresh_earliest() -> u64 {
-    loop {
-        // PAIR timers: as above.
-        let added = ADD_COUNT.load(Ordering::SeqCst);
-        let earliest = all_heaps().map(TimerHeap::next).min().unwrap_or(NEVER);
-        // PAIR timers: as above.
-        timekeeper::EARLIEST.store(earliest, Ordering::SeqCst);
-        // PAIR timers: as above.
-        if ADD_COUNT.load(Ordering::SeqCst) == added {
-            return earliest;
-        }
-    }
+/// Returns the time of the first timer in all heaps; `NEVER` if there is none.
+fn first() -> u64 {
+    all_heaps().map(TimerHeap::next).min().unwrap_or(NEVER)
 }
 
 fn all_heaps() -> impl Iterator<Item = &'static TimerHeap> {

@@ -14,7 +14,8 @@ use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::protocol::waking;
 use crate::sched::state::global::{Locked, SCHED};
-use crate::sched::state::{poller_role, thread_requests, timekeeper};
+use crate::sched::state::timekeeper::{self, TIMEKEEPING};
+use crate::sched::state::{poller_role, thread_requests};
 use crate::sys::forked;
 use std::sync::atomic::Ordering;
 
@@ -91,7 +92,7 @@ pub(crate) fn recheck_for_work(m: &M) -> Option<&'static P> {
 /// poller. Called after a heavy barrier by a thread that has made a P idle and does not go to sleep
 /// itself.
 pub(crate) fn is_m_wanted() -> bool {
-    is_work_anywhere() || timekeeper::is_timekeeper_missing() || poller_role::is_poller_wanted()
+    is_work_anywhere() || TIMEKEEPING.is_timekeeper_missing() || poller_role::is_poller_wanted()
 }
 
 /// Returns whether any queue holds a G, or a timer is due.
