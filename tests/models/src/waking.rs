@@ -66,6 +66,19 @@ fn inside_against_two_spinners(left_out: LeftOut) {
     assert_all_taken(&gs);
 }
 
+/// Hands off a P without work while a G with another P submits and then continues to run. The only
+/// M that could take the submitted G sleeps.
+fn inside_against_a_hand_off(left_out: LeftOut) {
+    let world = leak(World::new(2, 1, 1, left_out));
+    let m = world.begin_without_p(0);
+    let g = Item::new(0);
+    let hand_off = thread::spawn(move || world.hand_off(1));
+    world.submit_to(0, g, false);
+    hand_off.join().unwrap();
+    m.join().unwrap();
+    assert_all_taken(&[g]);
+}
+
 /// Parks a G that can run again by the time its P has moved on to the next G. `is_told`: the G is
 /// submitted again, which wakes an M; otherwise it is only pushed.
 fn parks_although_runnable_again(is_told: bool) {
@@ -134,6 +147,31 @@ fn two_gs_find_two_ms() {
 #[test]
 fn two_gs_of_two_submitters_find_two_ms() {
     most_orders(2, || both_against_two(LeftOut::Nothing));
+}
+
+#[test]
+fn a_g_that_is_submitted_while_a_p_is_handed_off_is_found() {
+    most_orders(4, || inside_against_a_hand_off(LeftOut::Nothing));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_a_hand_off_that_does_not_check_again() {
+    every_order(|| inside_against_a_hand_off(LeftOut::CheckAfterHandOff));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_a_hand_off_without_a_barrier() {
+    let _weak = weaken(Weakness::Heavy);
+    every_order(|| inside_against_a_hand_off(LeftOut::Nothing));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_a_submitter_that_passes_no_barrier_during_a_hand_off() {
+    let _weak = weaken(Weakness::Light);
+    every_order(|| inside_against_a_hand_off(LeftOut::Nothing));
 }
 
 #[test]

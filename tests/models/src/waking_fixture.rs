@@ -8,7 +8,7 @@
 use super::item::Item;
 use crate::protocol::note::Note;
 use crate::protocol::run_queue::RunQueue;
-use crate::protocol::waking::WakeCounts;
+use crate::protocol::waking::{self, WakeCounts};
 use crate::sys::atomic::{AtomicU32, Ordering};
 use loom::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
@@ -21,6 +21,8 @@ pub(super) enum LeftOut {
     CheckAgain,
     /// An M that found work does not wake another M.
     WakeAnotherM,
+    /// A thread that hands off a P does not check the queues afterwards.
+    CheckAfterHandOff,
 }
 
 /// No P: the M is woken because all Gs have run.
@@ -121,6 +123,25 @@ impl World {
             }
             None => lists.orphans.push(p),
         }
+    }
+
+    /// Hands off `p`, whose queue is empty, as `sched::wake::hand_off` does while no G is in the
+    /// global queue.
+    pub(super) fn hand_off(&self, p: usize) {
+        let mut lists = self.lists.lock().unwrap();
+        assert!(lists.queue.is_empty() && self.ps[p].is_empty(), "the P has work");
+        self.push_idle_p(&mut lists, p);
+        drop(lists);
+        if self.left_out != LeftOut::CheckAfterHandOff
+            && waking::is_spinner_wanted_after_idling(|| self.is_work_anywhere())
+        {
+            self.wake();
+        }
+    }
+
+    /// Returns whether any queue holds a G.
+    pub(super) fn is_work_anywhere(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) > 0 || self.ps.iter().any(|p| !p.is_empty())
     }
 
     pub(super) fn push_idle_p(&self, lists: &mut Lists, p: usize) {

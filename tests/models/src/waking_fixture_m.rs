@@ -20,6 +20,11 @@ impl World {
         thread::spawn(move || self.run_m(m, Some(p), true))
     }
 
+    /// Starts the M `m` without a P; no P is idle.
+    pub(super) fn begin_without_p(&'static self, m: usize) -> JoinHandle<()> {
+        thread::spawn(move || self.run_m(m, None, false))
+    }
+
     fn run_m(&self, m: usize, mut p: Option<usize>, mut spinning: bool) {
         loop {
             let Some(own) = p else {
@@ -95,7 +100,7 @@ impl World {
             return None;
         }
         waking::recheck_for_work(
-            || self.queued.load(Ordering::Relaxed) > 0 || self.ps.iter().any(|p| !p.is_empty()),
+            || self.is_work_anywhere(),
             || {
                 let mut lists = self.lists.lock().unwrap();
                 let p = self.pop_idle_p(&mut lists)?;

@@ -9,12 +9,18 @@
 //! - M without work: 1. puts its P into the list of idle Ps, and stops spinning; 2. passes a heavy
 //!   barrier; 3. checks all queues and the timers: if there is work, takes an idle P and spins
 //!   again; 4. sleeps.
+//! - Thread that hands off a P without work: 1. under the lock: finds no G in the P's queue and in
+//!   the global queue, and puts the P into the list of idle Ps; 2. passes a heavy barrier;
+//!   3. checks all queues and the timers: if there is work, takes the lock, checks that a P is idle
+//!   and that no M spins, and starts a spinner with an idle P. The thread itself does not search,
+//!   and perhaps all Ms sleep.
 //!
 //! Why no wake-up is lost: the barriers ensure that the M's step 3 sees the G, or that the
 //! submitter's step 3 sees the idle P and a count of spinners without this M. In the first case,
 //! the M continues to search. In the second case, the submitter starts a spinner, unless another M
 //! spins. That other M has not done its own steps 1 to 3 yet, or it finds work and wakes the next
-//! spinner.
+//! spinner. For a P that is handed off, the same holds with the thread in place of the M, except
+//! that the thread starts a spinner instead of searching.
 //!
 //! The number of idle Ps is written only under the scheduler's lock. This module never takes that
 //! lock and never wakes an M: its callers do.
@@ -119,6 +125,15 @@ impl WakeCounts {
     pub(crate) fn count_acquired_p(&self) {
         self.idle_ps.store(self.idle_ps() - 1, Ordering::Relaxed);
     }
+}
+
+/// Returns whether a thread that has put a P into the list of idle Ps, and does not go to sleep,
+/// must start a spinner: steps 2 and 3 of a thread that hands off a P, up to the lock. `is_wanted`
+/// returns whether there is work or an M is needed for another reason.
+/// Go: handoffp, its checks before pidleput.
+pub(crate) fn is_spinner_wanted_after_idling(is_wanted: impl FnOnce() -> bool) -> bool {
+    barrier::heavy();
+    is_wanted()
 }
 
 /// Checks all queues once more, and acquires a P if there is work: steps 2 and 3 of an M without

@@ -7,7 +7,6 @@ use crate::protocol::attention::AttentionFlag;
 use crate::sched::state::global::{self, Locked, SCHED};
 use crate::sched::state::{stopping, thread_requests, timekeeper};
 use crate::sched::wake::{self, give};
-use crate::sys::barrier;
 use gosched_fiber::lock::LockGuard as Guard;
 
 /// Hands off a P that an M has given up or lost: to another M if there is work, otherwise to the
@@ -33,8 +32,7 @@ pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
     }
     locked.push_idle_p(p);
     drop(locked);
-    barrier::heavy();
-    if wake::is_m_wanted() {
+    if wake::is_m_wanted_after_idling() {
         wake::start_spinner();
     }
 }

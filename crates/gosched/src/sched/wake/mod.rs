@@ -88,9 +88,14 @@ pub(crate) fn recheck_for_work(m: &M) -> Option<&'static P> {
     })
 }
 
+/// Returns whether an M must be woken. Called by a thread that has made a P idle and does not go to
+/// sleep itself: steps 2 and 3 of a thread that hands off a P, up to the lock.
+pub(crate) fn is_m_wanted_after_idling() -> bool {
+    waking::is_spinner_wanted_after_idling(is_m_wanted)
+}
+
 /// Returns whether an M must be woken: for queued work, to keep the time, or to sleep in the
-/// poller. Called after a heavy barrier by a thread that has made a P idle and does not go to sleep
-/// itself.
+/// poller.
 pub(crate) fn is_m_wanted() -> bool {
     is_work_anywhere() || TIMEKEEPING.is_timekeeper_missing() || poller_role::is_poller_wanted()
 }

@@ -5,7 +5,6 @@ use crate::sched::state::global::SCHED;
 use crate::sched::state::thread_requests;
 use crate::sched::wake;
 use crate::sched::wake::give;
-use crate::sys::barrier;
 use crate::sys::fatal::warning;
 use std::sync::atomic::Ordering;
 
@@ -30,8 +29,7 @@ pub(crate) fn handle_refusal(why: std::fmt::Arguments<'_>) {
             _ => warning!("{why}: continuing with the {left} existing threads"),
         }
     }
-    barrier::heavy();
-    if wake::is_m_wanted() {
+    if wake::is_m_wanted_after_idling() {
         wake::wake_if_m_sleeps();
     }
     thread_requests::request_thread();

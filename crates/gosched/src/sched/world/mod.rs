@@ -33,7 +33,7 @@ use crate::sched::switch::{park, stacks, syscall};
 use crate::sched::wake;
 use crate::sched::wake::give;
 use crate::sched::world::stall::UnstoppedPs;
-use crate::sys::{barrier, clock};
+use crate::sys::clock;
 use gosched_fiber::arch;
 use gosched_fiber::lock::LockGuard as Guard;
 use std::ptr;
@@ -328,8 +328,7 @@ fn start_the_world(mut locked: Guard<'static, Locked>, own: Option<&'static M>) 
         locked = SCHED.lock.lock();
     }
     drop(locked);
-    barrier::heavy();
-    if wake::is_m_wanted() {
+    if wake::is_m_wanted_after_idling() {
         wake::wake_if_idle();
     }
 }
