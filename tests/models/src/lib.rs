@@ -28,9 +28,11 @@ mod sys;
 
 mod g;
 mod item;
+mod kernel;
 
 mod chan_transfer;
 mod hand_over;
+mod io_waiters;
 mod join;
 mod lock;
 mod mutex;

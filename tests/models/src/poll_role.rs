@@ -2,15 +2,16 @@
 //! events and sysmon: every P reaches an M.
 //!
 //! The role, the sleep and the wake-up are the product's (`protocol::poll_role`). The lists are
-//! plain lists under loom's mutex, and the kernel's poller is a mutex and a condition variable. A
-//! lost P leaves its M asleep, which loom reports as a deadlock. The wake descriptor is called a
-//! bell here: a signal *rings* it, draining *silences* it.
+//! plain lists under loom's mutex, and the kernel's poller is a stand-in (`kernel`). A lost P
+//! leaves its M asleep, which loom reports as a deadlock. The wake descriptor is called a bell
+//! here: a signal *rings* it, draining *silences* it.
 
 use crate::explore::{exactly_these_orders, leak, most_orders};
+use crate::kernel::Kernel;
 use crate::protocol::note::Note;
 use crate::protocol::poll_role::{self, InPoller, PollRole};
 use crate::sys::atomic::{AtomicU32, Ordering};
-use loom::sync::{Condvar, Mutex};
+use loom::sync::Mutex;
 use loom::thread::{self, JoinHandle};
 
 /// A step that is done wrongly, to check that the model then fails.
@@ -52,52 +53,6 @@ impl Sleeper {
     }
 }
 
-/// The kernel's poller: a bell that rings until it is silenced, and events that are delivered once.
-struct Kernel {
-    state: Mutex<Pending>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Pending {
-    rings: bool,
-    events: u32,
-}
-
-impl Kernel {
-    fn ring(&self) {
-        self.state.lock().unwrap().rings = true;
-        self.changed.notify_all();
-    }
-
-    fn silence(&self) {
-        self.state.lock().unwrap().rings = false;
-    }
-
-    fn happen(&self) {
-        self.state.lock().unwrap().events += 1;
-        self.changed.notify_all();
-    }
-
-    /// Waits in two system calls, as the real poller does: the wait, and the read that silences the
-    /// bell. Returns whether there was an event.
-    fn wait(&self) -> bool {
-        let mut state = self.state.lock().unwrap();
-        while !state.rings && state.events == 0 {
-            state = self.changed.wait(state).unwrap();
-        }
-        let (rings, event) = (state.rings, state.events > 0);
-        if event {
-            state.events -= 1;
-        }
-        drop(state);
-        if rings {
-            self.silence();
-        }
-        event
-    }
-}
-
 impl World {
     fn new(broken: Broken) -> &'static World {
         leak(World {
@@ -107,7 +62,7 @@ impl World {
                 role: PollRole::new(),
             }),
             ms: [Sleeper::new(), Sleeper::new()],
-            kernel: Kernel { state: Mutex::default(), changed: Condvar::new() },
+            kernel: Kernel::new(),
             broken,
         })
     }

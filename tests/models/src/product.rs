@@ -4,6 +4,8 @@
 pub(crate) mod attention;
 #[path = "../../../crates/gosched/src/protocol/hand_over.rs"]
 pub(crate) mod hand_over;
+#[path = "../../../crates/gosched/src/protocol/io_waiters.rs"]
+pub(crate) mod io_waiters;
 #[path = "../../../crates/gosched/src/protocol/join_word.rs"]
 pub(crate) mod join_word;
 #[path = "../../../crates/gosched/src/block/linked_list.rs"]

@@ -8,13 +8,14 @@
 use super::g::G;
 use super::list::GList;
 use super::timer::{Timer, TimerKind};
+use crate::protocol::io_waiters::IoWaiters;
 use crate::protocol::readiness::Readiness;
 use crate::sys::Lock;
 use crate::sys::poller::{Direction, Event};
 use gosched_fiber::base::atomic_ref::AtomicRef;
 use gosched_fiber::lock::NoPreemptLockGuard;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The record of a polled descriptor (see the top of this file).
 /// Go: pollDesc.
@@ -64,14 +65,14 @@ unsafe impl Send for AsyncCallback {}
 /// Stored in the readiness word in place of a G: the async callback must be called.
 const ASYNC_CALLBACK: usize = 16;
 
-/// Number of waiters for any descriptor: goroutines, threads and async callbacks.
-static WAITERS: AtomicUsize = AtomicUsize::new(0);
+/// The waiters for any descriptor: goroutines, threads and async callbacks.
+pub(crate) static IO_WAITERS: IoWaiters = IoWaiters::new();
 
 /// Returns whether there is a waiter for any descriptor.
 /// Go: netpollAnyWaiters.
 #[inline]
 pub(crate) fn has_waiters() -> bool {
-    WAITERS.load(Ordering::Relaxed) != 0
+    IO_WAITERS.has_any()
 }
 
 /// The list of unused records, linked through `next`.
@@ -209,7 +210,7 @@ impl Side {
     #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "used only by async code"))]
     pub(crate) fn cancel_async_wait(&self) {
         if self.readiness.unblock().is_some() {
-            WAITERS.fetch_sub(1, Ordering::Relaxed);
+            IO_WAITERS.uncount();
         }
     }
 
@@ -227,11 +228,10 @@ impl Side {
     }
 
     fn commit_waiter(&self, waiter: usize) -> bool {
-        // PAIR waiters: one total order with the check whether an M must poll.
-        WAITERS.fetch_add(1, Ordering::SeqCst);
+        IO_WAITERS.count();
         let waits = self.readiness.commit(waiter);
         if !waits {
-            WAITERS.fetch_sub(1, Ordering::Relaxed);
+            IO_WAITERS.uncount();
         }
         waits
     }
@@ -240,7 +240,7 @@ impl Side {
     /// async callback if it is the waiter.
     pub(crate) fn resolve_waiter(&self, waiter: Option<usize>) -> Option<&'static G> {
         let waiter = waiter?;
-        WAITERS.fetch_sub(1, Ordering::Relaxed);
+        IO_WAITERS.uncount();
         if waiter != ASYNC_CALLBACK {
             // SAFETY: any other value is the address of a G; Gs are never freed.
             return Some(unsafe { &*ptr::with_exposed_provenance::<G>(waiter) });

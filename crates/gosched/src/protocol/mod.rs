@@ -9,6 +9,7 @@
 //! Code in this folder never imports the types of goroutines, Ms and Ps, and never decides what
 //! runs.
 
+pub(crate) mod io_waiters;
 pub(crate) mod join_word;
 pub(crate) mod mutex_word;
 pub(crate) mod park_token;

@@ -34,5 +34,4 @@ pub(crate) mod thread_status;
 
 pub(crate) use gosched_fiber::lock::Lock;
 
-#[cfg(ported)]
 pub(crate) use gosched_fiber::barrier;

@@ -28,7 +28,7 @@ pub(crate) enum Weakness {
     CompareExchange,
     /// A compare-and-exchange is a load, and a store if the value is the expected one.
     ExchangeInTwoSteps,
-    /// A `SeqCst` compare-and-exchange has no fences.
+    /// A `SeqCst` access has no fence.
     TotalOrder,
     /// A `SeqCst` store or swap has no fences.
     TotalOrderOfStores,
@@ -43,25 +43,30 @@ pub(crate) enum Weakness {
 }
 
 thread_local! {
-    static ACTIVE: Cell<Option<Weakness>> = const { Cell::new(None) };
+    /// A bit for each weakness.
+    static ACTIVE: Cell<u32> = const { Cell::new(0) };
 }
 
 pub(crate) fn is_active(weakness: Weakness) -> bool {
-    ACTIVE.get() == Some(weakness)
+    ACTIVE.get() & bit(weakness) != 0
+}
+
+fn bit(weakness: Weakness) -> u32 {
+    1 << weakness as u32
 }
 
 /// Keeps a weakness active until it is dropped.
 #[derive(Debug)]
-pub(crate) struct WeakenedGuard;
+pub(crate) struct WeakenedGuard(Weakness);
 
 /// Activates `weakness` on this thread until the guard is dropped.
 pub(crate) fn weaken(weakness: Weakness) -> WeakenedGuard {
-    ACTIVE.set(Some(weakness));
-    WeakenedGuard
+    ACTIVE.set(ACTIVE.get() | bit(weakness));
+    WeakenedGuard(weakness)
 }
 
 impl Drop for WeakenedGuard {
     fn drop(&mut self) {
-        ACTIVE.set(None);
+        ACTIVE.set(ACTIVE.get() & !bit(self.0));
     }
 }

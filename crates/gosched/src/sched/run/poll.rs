@@ -16,14 +16,10 @@
 //! that is long. If the M has no P, they go before all other Gs in the global queue. So do Gs that
 //! sysmon finds while no P passes the scheduler.
 //!
-//! This protocol ensures that no waiter is missed:
+//! `protocol::io_waiters` describes why no waiter is missed.
 //!
-//! - Waiter on a thread that is not an M: 1. counts itself; 2. passes a light barrier; 3. wakes an
-//!   M if no M will poll.
-//! - M without work: 1. makes its P idle; 2. passes a heavy barrier; 3. checks for waiters.
-//!
-//! At least one side sees the other. (A G that waits leaves an M with a P behind, and that M checks
-//! for waiters before it sleeps.)
+//! This module never runs a G that is ready, and never decides which M gets the role of poller:
+//! `state::poller_role` does.
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
@@ -34,7 +30,7 @@ use crate::sched::state::global::{self, Locked, SCHED};
 use crate::sched::state::poller_role;
 use crate::sched::threads::wait;
 use crate::sched::{events, switch, wake};
-use crate::sys::{barrier, clock};
+use crate::sys::clock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -164,8 +160,7 @@ pub(crate) fn sleep(on: OnM<'_>, timeout: Option<Duration>, ready: &mut GList) -
 
 /// Wakes an M if no M polls or will poll. Called after a waiter for I/O has been counted.
 pub(crate) fn ensure_poller() {
-    barrier::light();
-    if poller_role::is_poller_wanted() {
+    if poller_role::is_poller_wanted_after_count() {
         wake::wake_if_idle();
     }
 }

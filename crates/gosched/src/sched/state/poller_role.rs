@@ -1,18 +1,14 @@
-//! Which M sleeps in the poller, and whether one should. `run::poll` describes the protocol. This
-//! module never polls: `run::poll` and `monitor::poll_watch` do.
+//! Which M sleeps in the poller, and whether an M should. `protocol::poll_role` and
+//! `protocol::io_waiters` describe the protocols. This module never polls: `run::poll` and
+//! `monitor::poll_watch` do.
 
 use crate::gmp::m::M;
-use crate::gmp::poll_desc;
+use crate::gmp::poll_desc::IO_WAITERS;
 use crate::protocol::attention::AttentionFlag;
 use crate::protocol::poll_role;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sys::poller::{self, Poller};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-/// Whether an M sleeps in the poller and no waker has taken it out of the list of idle Ms. Written
-/// under the scheduler's lock.
-/// Go: sched.lastpoll == 0.
-static POLLER_BLOCKED: AtomicBool = AtomicBool::new(false);
 
 /// Number of stalled Ps: busy Ps that did not pass through the scheduler between sysmon's last two
 /// checks. Written by sysmon.
@@ -25,7 +21,7 @@ pub(crate) static IO_UNCLAIMED: AtomicBool = AtomicBool::new(false);
 /// Returns whether an M with a P should poll: a waiter exists, and no M sleeps in the poller.
 #[inline]
 pub(crate) fn should_poll() -> bool {
-    poll_desc::has_waiters() && !POLLER_BLOCKED.load(Ordering::Relaxed)
+    IO_WAITERS.should_poll()
 }
 
 /// Returns whether a running G should make room for Gs that I/O made ready.
@@ -45,13 +41,11 @@ pub(crate) fn mark_io_claimed() {
 /// section in which `m` enters the list of idle Ms.
 /// Go: sched.lastpoll.Swap(0) in findRunnable.
 pub(crate) fn take_poll_role(locked: &mut Locked, m: &'static M) -> bool {
-    if !locked.poller.is_free() || !are_ps_idle_or_stalled() || !poll_desc::has_waiters() {
-        return false;
+    let takes = locked.poller.is_free() && IO_WAITERS.block_m_if_wanted(are_ps_idle_or_stalled);
+    if takes {
+        locked.poller.take(m, &m.in_poller);
     }
-    locked.poller.take(m, &m.in_poller);
-    // PAIR waiters: in one SeqCst order with a waiter that counts itself.
-    POLLER_BLOCKED.store(true, Ordering::SeqCst);
-    true
+    takes
 }
 
 /// Records that `m`, if it holds the role of poller, no longer waits for events, so that other Ms
@@ -59,7 +53,7 @@ pub(crate) fn take_poll_role(locked: &mut Locked, m: &'static M) -> bool {
 /// the role until its thread has left the kernel.
 pub(crate) fn mark_poller_leaving(locked: &Locked, m: &'static M) {
     if locked.poller.is_held_by(m) {
-        POLLER_BLOCKED.store(false, Ordering::Relaxed);
+        IO_WAITERS.unblock_m();
     }
 }
 
@@ -68,7 +62,7 @@ pub(crate) fn mark_poller_leaving(locked: &Locked, m: &'static M) {
 pub(crate) fn give_up_poll_role(locked: &mut Locked, m: &'static M) -> bool {
     let held = locked.poller.give_up(m, &m.in_poller);
     if held {
-        POLLER_BLOCKED.store(false, Ordering::Relaxed);
+        IO_WAITERS.unblock_m();
     }
     held
 }
@@ -81,11 +75,16 @@ pub(crate) fn wake_m(m: &'static M) {
     });
 }
 
+/// Returns whether a waiter that has counted itself must wake an M, so that the M sleeps in the
+/// poller.
+pub(crate) fn is_poller_wanted_after_count() -> bool {
+    IO_WAITERS.is_poller_wanted_after_count(are_ps_idle_or_stalled)
+}
+
 /// Returns whether an M should sleep in the poller and none does. Called after a heavy barrier by a
-/// thread that has made a P idle without going to sleep, and by a waiter that has counted itself.
+/// thread that has made a P idle without going to sleep.
 pub(crate) fn is_poller_wanted() -> bool {
-    // PAIR waiters: in one SeqCst order with the M that takes the role of poller.
-    poll_desc::has_waiters() && !POLLER_BLOCKED.load(Ordering::SeqCst) && are_ps_idle_or_stalled()
+    IO_WAITERS.is_poller_wanted(are_ps_idle_or_stalled)
 }
 
 /// Returns whether every P is idle or stalled.
