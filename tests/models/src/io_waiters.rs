@@ -28,6 +28,8 @@ enum Broken {
     MChecksFirst,
     /// A thread that makes a P idle does not check for waiters afterwards.
     HandOffWithoutCheck,
+    /// The flag stays set when an M leaves the poller.
+    FlagStays,
 }
 
 struct World {
@@ -159,8 +161,20 @@ impl World {
         poll_role::wake(&m.note, &m.in_poller, || self.kernel.ring());
     }
 
+    /// Wakes the M in the poller without a P, as `sched::run::timers` does for a timer that is
+    /// earlier than all others.
+    fn wake_m_in_poller(&self) {
+        let lists = self.lists.lock().unwrap();
+        let place = lists.idle_ms.iter().position(|m| lists.role.is_held_by(m));
+        if let Some(place) = place {
+            self.wake_m(lists, place, 0);
+        }
+    }
+
     fn unblock_m(&self) {
-        self.io.unblock_m();
+        if self.broken != Broken::FlagStays {
+            self.io.unblock_m();
+        }
     }
 
     /// Ends the world: the event has been found.
@@ -188,6 +202,24 @@ impl World {
     /// Starts an M that has no P.
     fn begin_without_p(&'static self, m: usize) -> JoinHandle<()> {
         thread::spawn(move || self.run_m(self.ms[m], false))
+    }
+
+    /// Starts an M that sleeps in the poller, while its P is idle. There was a waiter when the M
+    /// took the role, and there is none now. If `times_out` is set, the M leaves the poller at
+    /// once.
+    fn begin_in_poller(&'static self, m: usize, times_out: bool) -> JoinHandle<()> {
+        let m = self.ms[m];
+        self.io.count();
+        let mut lists = self.lists.lock().unwrap();
+        self.push_idle_p(&mut lists);
+        assert!(self.take_role_if_wanted(&mut lists, m));
+        lists.idle_ms.push(m);
+        drop(lists);
+        self.io.uncount();
+        thread::spawn(move || {
+            let has_p = self.sleep(m, true, times_out);
+            self.run_m(m, has_p == Some(true));
+        })
     }
 
     /// Runs an M until the event has been delivered. An M that has a P spins.
@@ -311,6 +343,46 @@ fn against_a_hand_off(broken: Broken) {
     m.join().unwrap();
 }
 
+/// Runs a waiter against the M in the poller, which leaves the poller because its sleep times out,
+/// and sleeps again.
+fn against_a_timeout(broken: Broken) {
+    let world = World::new(1, broken);
+    let m = world.begin_in_poller(0, true);
+    world.wait_for_event();
+    m.join().unwrap();
+}
+
+/// Runs a waiter against the M in the poller, which another thread wakes without a P.
+fn against_a_waker(broken: Broken) {
+    let world = World::new(1, broken);
+    let m = world.begin_in_poller(0, false);
+    let waker = thread::spawn(move || world.wake_m_in_poller());
+    world.wait_for_event();
+    waker.join().unwrap();
+    m.join().unwrap();
+}
+
+/// Runs a waiter against the M in the poller, which another thread wakes without a P, and a second
+/// M without a P, which may get the role then.
+fn against_a_waker_and_a_second_m(broken: Broken) {
+    let world = World::new(1, broken);
+    let ms = [world.begin_in_poller(0, false), world.begin_without_p(1)];
+    let waker = thread::spawn(move || world.wake_m_in_poller());
+    world.wait_for_event();
+    waker.join().unwrap();
+    ms.into_iter().for_each(|m| m.join().unwrap());
+}
+
+/// Runs a waiter against the M in the poller, to which another thread gives the P for a search.
+fn against_a_submitter(broken: Broken) {
+    let world = World::new(1, broken);
+    let m = world.begin_in_poller(0, false);
+    let submitter = thread::spawn(move || world.wake_if_idle());
+    world.wait_for_event();
+    submitter.join().unwrap();
+    m.join().unwrap();
+}
+
 #[test]
 fn a_waiter_that_counts_itself_while_the_last_m_becomes_idle_is_polled_for() {
     most_orders(4, || against_the_last_m(Broken::Nothing));
@@ -326,6 +398,27 @@ fn a_waiter_that_counts_itself_while_the_last_p_is_handed_off_is_polled_for() {
     most_orders(3, || against_a_hand_off(Broken::Nothing));
 }
 
+#[test]
+fn a_waiter_that_counts_itself_while_the_m_in_the_poller_leaves_is_polled_for() {
+    most_orders(5, || against_a_timeout(Broken::Nothing));
+}
+
+#[test]
+fn a_waiter_that_counts_itself_while_the_m_in_the_poller_is_woken_is_polled_for() {
+    most_orders(3, || against_a_waker(Broken::Nothing));
+}
+
+#[test]
+fn a_waiter_that_counts_itself_while_the_role_of_poller_is_passed_on_is_polled_for() {
+    most_orders(2, || against_a_waker_and_a_second_m(Broken::Nothing));
+}
+
+#[test]
+fn a_waiter_that_counts_itself_while_the_m_in_the_poller_gets_a_p_is_polled_for() {
+    most_orders(3, || against_a_submitter(Broken::Nothing));
+}
+
+/// `SeqCst` accesses do not order the number of idle Ps, so the barriers must suffice.
 #[test]
 fn barriers_alone_order_a_waiter_and_the_last_m() {
     let _weak = weaken(Weakness::TotalOrder);
@@ -344,14 +437,17 @@ fn broken_by_an_m_that_checks_for_waiters_before_its_p_is_idle() {
     every_order(|| against_the_last_m(Broken::MChecksFirst));
 }
 
+/// The fence of the M's `SeqCst` load stands where the heavy barrier does, so it is left out as
+/// well.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_an_m_without_a_barrier() {
-    let _weak = weaken(Weakness::Heavy);
+    let _weak = [weaken(Weakness::Heavy), weaken(Weakness::TotalOrder)];
     every_order(|| against_the_last_m(Broken::Nothing));
 }
 
-/// The fence of a `SeqCst` load stands where the light barrier does, so it is left out as well.
+/// The fence of the waiter's `SeqCst` load stands where the light barrier does, so it is left out
+/// as well.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_a_waiter_without_a_barrier() {
@@ -370,4 +466,24 @@ fn broken_by_a_hand_off_that_does_not_check_for_waiters() {
 fn broken_by_a_hand_off_without_a_barrier() {
     let _weak = weaken(Weakness::Heavy);
     every_order(|| against_a_hand_off(Broken::Nothing));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_an_m_that_leaves_the_poller_without_a_total_order() {
+    let _weak = weaken(Weakness::TotalOrder);
+    every_order(|| against_a_timeout(Broken::Nothing));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_a_waker_without_a_total_order() {
+    let _weak = weaken(Weakness::TotalOrder);
+    most_orders(3, || against_a_waker(Broken::Nothing));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_a_flag_that_stays_set() {
+    every_order(|| against_a_timeout(Broken::FlagStays));
 }

@@ -14,14 +14,20 @@
 //!   is blocked in the poller; 4. sleeps, in the poller if it has the role, otherwise on its note.
 //! - Thread that makes a P idle without going to sleep: 1. puts the P into the list of idle Ps;
 //!   2. passes a heavy barrier; 3. as the waiter's step 3.
-//! - Waker that takes the M with the role out of the list of idle Ms, and M that gives the role up:
-//!   under the scheduler's lock, clears the flag.
+//! - M that leaves the poller and gets no P, because its sleep times out or because it is woken for
+//!   a timer: 1. under the lock, the M or its waker clears the flag; 2. the M continues with step 3
+//!   of an M without work.
 //!
 //! Why no waiter is missed: the barriers ensure that step 3 of the M, or of the thread, sees the
 //! waiter, or that the waiter's step 3 sees the idle P. In the second case, the waiter sees the M
 //! that is blocked in the poller, or wakes an M, or sees an M spin. A spinning M has not done its
 //! own steps 1 to 3 yet. A G that waits leaves an M with a P behind, and that M does its steps 1 to
 //! 3 before it sleeps.
+//!
+//! The M that leaves the poller passes no heavy barrier between its two steps, because its P was
+//! idle before. So the count of the waiter, the load of the flag by the waiter, the store that
+//! clears the flag, and the M's check for waiters are `SeqCst`: the waiter sees that the flag is
+//! cleared, or the M sees the waiter.
 //!
 //! A waiter is uncounted when its wait ends. This module never takes the scheduler's lock, never
 //! polls and never wakes an M: its callers do.
@@ -50,7 +56,8 @@ impl IoWaiters {
     /// Counts a waiter that is about to publish itself: step 1 of a waiter.
     #[inline]
     pub(crate) fn count(&self) {
-        // PAIR waiters: in one SeqCst order with the M that takes the role of poller.
+        // PAIR waiters: before the load of the flag in one SeqCst order with the M that leaves the
+        // poller.
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -80,11 +87,13 @@ impl IoWaiters {
     /// the list of idle Ms, and only if the role of poller is free.
     /// Go: sched.lastpoll.Swap(0) in findRunnable.
     pub(crate) fn block_m_if_wanted(&self, are_ps_idle: impl FnOnce() -> bool) -> bool {
-        if !are_ps_idle() || !self.has_any() {
+        // PAIR waiters: after the store that cleared the flag in one SeqCst order with a waiter
+        // that counts itself.
+        if !are_ps_idle() || self.count.load(Ordering::SeqCst) == 0 {
             return false;
         }
-        // PAIR waiters: in one SeqCst order with a waiter that counts itself.
-        self.is_m_blocked.store(1, Ordering::SeqCst);
+        // A waiter that does not see the flag set wakes an M needlessly.
+        self.is_m_blocked.store(1, Ordering::Relaxed);
         true
     }
 
@@ -92,7 +101,9 @@ impl IoWaiters {
     /// the lock by a waker that takes the M out of the list of idle Ms, or by the M when it gives
     /// the role of poller up.
     pub(crate) fn unblock_m(&self) {
-        self.is_m_blocked.store(0, Ordering::Relaxed);
+        // PAIR waiters: before the next check for waiters in one SeqCst order with a waiter that
+        // counts itself.
+        self.is_m_blocked.store(0, Ordering::SeqCst);
     }
 
     /// Returns whether a waiter that has counted itself must wake an M: steps 2 and 3 of a waiter,
@@ -105,7 +116,8 @@ impl IoWaiters {
     /// Returns whether an M should be blocked in the poller and none is: step 3 of a thread that
     /// has made a P idle and has passed a heavy barrier since.
     pub(crate) fn is_poller_wanted(&self, are_ps_idle: impl FnOnce() -> bool) -> bool {
-        // PAIR waiters: in one SeqCst order with the M that takes the role of poller.
+        // PAIR waiters: after the count of the waiter in one SeqCst order with the M that leaves
+        // the poller.
         self.has_any() && self.is_m_blocked.load(Ordering::SeqCst) == 0 && are_ps_idle()
     }
 }
