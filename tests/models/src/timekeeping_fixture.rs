@@ -20,15 +20,15 @@ pub(super) const NOW: u64 = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
     Nothing,
-    /// The timekeeper sleeps without reading `EARLIEST` again.
+    /// The timekeeper sleeps without reading `earliest` again.
     TimekeeperReadsOnce,
-    /// The adding thread reads when the timekeeper wakes before it lowers `EARLIEST`.
+    /// The adding thread reads when the timekeeper wakes before it lowers `earliest`.
     WakeTimeReadFirst,
-    /// The adding thread does not increment `ADD_COUNT`.
+    /// The adding thread does not increment `add_count`.
     AddsUncounted,
-    /// The adding thread increments `ADD_COUNT` after it has lowered `EARLIEST`.
+    /// The adding thread increments `add_count` after it has lowered `earliest`.
     CountsLast,
-    /// The adding thread increments `ADD_COUNT` before it puts the timer into a heap.
+    /// The adding thread increments `add_count` before it puts the timer into a heap.
     CountsFirst,
     /// The refreshing thread does not start over.
     RefreshesOnce,
@@ -312,7 +312,7 @@ impl World {
     /// Checks the rule of `protocol::timekeeping` when every M sleeps or runs a G until the end.
     pub(super) fn assert_time_is_kept(&self) {
         let (first, idle_ps) = (self.first(), self.locked.lock().unwrap().idle_ps);
-        assert!(self.timekeeping.earliest() <= first, "EARLIEST stays too late");
+        assert!(self.timekeeping.earliest() <= first, "`earliest` stays too late");
         assert_eq!(self.counts.spinning(), 0);
         match self.timekeeping.wake_for(first) {
             WakeForTimer::Nothing => {}

@@ -1,37 +1,39 @@
 //! When the first timer is due, and when the M wakes that keeps the time.
 //!
-//! The timers are in several heaps. [`EARLIEST`](Timekeeping::earliest) is the time of the first
+//! The timers are in several heaps. [`earliest`](Timekeeping::earliest) is the time of the first
 //! timer in all heaps, or an earlier time; it is too late for a moment if a timer is added while a
 //! thread *refreshes* it from the heaps. Every M with a P checks it between two Gs. When Ms sleep,
-//! one of them is the *timekeeper*: it wakes at `WAKES_AT`, which is 0 if there is no timekeeper.
-//! `ADD_COUNT` is the number of timers added so far.
+//! one of them is the *timekeeper*: it wakes at `wakes_at`, which is 0 if there is no timekeeper.
+//! `add_count` is the number of timers added so far.
 //!
 //! The invariant: no timer is earlier than every planned wake-up. A timekeeper wakes no later than
 //! the first timer is due, also while no P is idle: a P may become idle before that. If a P becomes
 //! idle or a timer is added, and there is no timekeeper but a timer and an idle P, then an M
 //! searches for work or is about to sleep, and becomes the timekeeper.
 //!
-//! - Adding thread: 1. puts the timer into a heap; 2. increments `ADD_COUNT`; 3. lowers `EARLIEST`
-//!   to the timer's time; 4. if the old value was later, reads `WAKES_AT`: wakes the timekeeper if
+//! - Adding thread: 1. puts the timer into a heap; 2. increments `add_count`; 3. lowers `earliest`
+//!   to the timer's time; 4. if the old value was later, reads `wakes_at`: wakes the timekeeper if
 //!   that is too late, or wakes an M as a submitter does (`protocol::waking`) if there is no
 //!   timekeeper.
-//! - Refreshing thread: 1. reads `ADD_COUNT`; 2. reads all heaps; 3. exchanges `EARLIEST`; 4. starts
-//!   over if `ADD_COUNT` has changed.
-//! - Firing thread: 1. fires timers; 2. refreshes `EARLIEST`; 3. if an old value of `EARLIEST` was
+//! - Refreshing thread: 1. reads `add_count`; 2. reads all heaps; 3. exchanges `earliest`; 4.
+//!   starts over if `add_count` has changed.
+//! - Firing thread: 1. fires timers; 2. refreshes `earliest`; 3. if an old value of `earliest` was
 //!   later than the new one, continues with step 4 of an adding thread.
-//! - M that becomes the timekeeper, under the lock: 1. refreshes `EARLIEST`; 2. stores it in
-//!   `WAKES_AT`; 3. reads `EARLIEST` again, and continues with step 2 if that is earlier; 4. sleeps.
+//! - M that becomes the timekeeper, under the lock: 1. refreshes `earliest`; 2. stores it in
+//!   `wakes_at`; 3. reads `earliest` again, and continues with step 2 if that is earlier; 4.
+//!   sleeps.
 //! - Thread that makes a P idle and does not go to sleep as a possible timekeeper: 1. makes the P
-//!   idle; 2. passes a heavy barrier; 3. reads `EARLIEST` and `WAKES_AT`, and wakes an M if there is
-//!   a timer but no timekeeper.
+//!   idle; 2. passes a heavy barrier; 3. reads `earliest` and `wakes_at`, and wakes an M if there
+//!   is a timer but no timekeeper.
 //!
-//! Why `EARLIEST` does not stay too late: if a refreshing thread changes it after an adding thread
+//! Why `earliest` does not stay too late: if a refreshing thread changes it after an adding thread
 //! has lowered it, then the count has changed before, and the refreshing thread starts over. Why
 //! the timekeeper does not sleep too long: steps 3 and 4 of the adding thread and steps 2 and 3 of
-//! the timekeeper are in one total order, so at least one side sees the other. Why the firing thread
-//! performs step 4: it may find a timer in a heap before the adding thread lowers `EARLIEST`, and
-//! the adding thread then finds nothing to lower; and other threads may have read `EARLIEST` while
-//! it was too late. So each thread that lowers `EARLIEST` sees to it that an M wakes in time.
+//! the timekeeper are in one total order, so at least one side sees the other. Why the firing
+//! thread performs step 4: it may find a timer in a heap before the adding thread lowers
+//! `earliest`, and the adding thread then finds nothing to lower; and other threads may have read
+//! `earliest` while it was too late. So each thread that lowers `earliest` sees to it that an M
+//! wakes in time.
 //!
 //! This module never reads the clock or a heap and never wakes an M: its callers do.
 
@@ -63,18 +65,18 @@ pub(crate) enum WakeForTimer {
 /// What a refresh has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refreshed {
-    /// The time of the first timer: the new value of `EARLIEST`.
+    /// The time of the first timer: the new value of `earliest`.
     pub(crate) earliest: u64,
-    /// Whether an old value of `EARLIEST` was later than the new one.
+    /// Whether an old value of `earliest` was later than the new one.
     pub(crate) has_lowered: bool,
 }
 
 /// What a refreshing thread has read in steps 1 to 3, and whether it must start over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RefreshPass {
-    /// The time of the first timer in the heaps: the new value of `EARLIEST`.
+    /// The time of the first timer in the heaps: the new value of `earliest`.
     earliest: u64,
-    /// The old value of `EARLIEST`.
+    /// The old value of `earliest`.
     old: u64,
     must_start_over: bool,
 }
@@ -136,10 +138,10 @@ impl Timekeeping {
         }
     }
 
-    /// Performs steps 2 and 3 of an M that becomes the timekeeper. `earliest` is the result of step
-    /// 1. `should_keep` returns whether the M should be the timekeeper if the first timer is due at
-    /// the given time. Returns when the M must wake, or `None` if it is not the timekeeper. There
-    /// must be no timekeeper. Called under the lock.
+    /// Performs steps 2 and 3 of an M that becomes the timekeeper, after step 1 has found
+    /// `earliest`. `should_keep` returns whether the M should be the timekeeper if the first timer
+    /// is due at the given time. Returns when the M must wake, or `None` if it is not the
+    /// timekeeper. There must be no timekeeper. Called under the lock.
     pub(crate) fn become_timekeeper(
         &self,
         mut earliest: u64,
@@ -176,7 +178,7 @@ impl Timekeeping {
         self.wakes_at.store(0, Ordering::SeqCst);
     }
 
-    /// Updates `EARLIEST` from the heaps: `first` reads them.
+    /// Updates `earliest` from the heaps: `first` reads them.
     /// Go: timeSleepUntil.
     pub(crate) fn refresh(&self, first: impl Fn() -> u64) -> Refreshed {
         let mut has_lowered = false;

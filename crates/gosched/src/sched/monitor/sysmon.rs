@@ -9,8 +9,8 @@
 //!
 //! While all Ps are busy, no sleeping M could get a P to fire a timer, so sysmon also wakes for the
 //! next timer. A thread that adds an earlier timer wakes sysmon, as it wakes the timekeeper
-//! (`protocol::timekeeping`): sysmon publishes how long it will sleep, and then reads when the first
-//! timer is due, so that one of the two sees the other.
+//! (`protocol::timekeeping`): sysmon publishes how long it will sleep, and then reads when the
+//! first timer is due, so that one of the two sees the other.
 //!
 //! This module never decides that a P is retaken or a G preempted: `retake` does.
 
@@ -215,7 +215,7 @@ impl Sysmon {
 /// since a sleeping M would get no P to fire it.
 fn cap_delay_by_timer(delay: u64) -> u64 {
     let now = clock::real_now();
-    // PAIR timers: in one SeqCst order with the load of `EARLIEST` below, and with a thread that
+    // PAIR timers: in one SeqCst order with the load of `earliest` below, and with a thread that
     // adds a timer.
     sysmon_alarm::SLEEPS_UNTIL.store(now + delay, Ordering::SeqCst);
     if SCHED.counts.idle_ps() > 0 {

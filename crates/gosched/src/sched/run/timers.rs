@@ -1,14 +1,15 @@
 //! When timers fire, and which thread fires them.
 //!
 //! Each P has a heap, and all threads without a P share one. Every M checks when the first timer of
-//! all heaps is due when it searches for work, and between two Gs. An M that finds a timer due fires
-//! the due timers of all heaps.
+//! all heaps is due when it searches for work, and between two Gs. An M that finds a timer due
+//! fires the due timers of all heaps.
 //!
 //! When Ms sleep, one of them is the *timekeeper*: it sleeps no longer than until the first timer
 //! is due. Adding an earlier timer wakes it. If a P is idle and there is no timekeeper, adding a
 //! timer wakes an M, which finds no work and becomes the timekeeper. If no P is idle, sysmon wakes
-//! in time (`monitor::sysmon`). `protocol::timekeeping` states who does what in which order, and
-//! why no timer is forgotten.
+//! in time (`monitor::sysmon`).
+//! `protocol::timekeeping` states which thread does what in which order, and why no timer is
+//! forgotten.
 //!
 //! Code here never grows a heap, because that allocates: its callers do.
 

@@ -45,7 +45,7 @@ pub(crate) fn wake_sysmon() {
 /// Wakes sysmon for a timer that is due at `when`, before all other timers, if sysmon would sleep
 /// for longer and all Ps are busy.
 pub(crate) fn wake_for_timer(when: u64) {
-    // PAIR timers: in one SeqCst order with the update of `EARLIEST` before it, and with the two
+    // PAIR timers: in one SeqCst order with the update of `earliest` before it, and with the two
     // steps of sysmon in `cap_delay_by_timer`.
     if SLEEPS_UNTIL.load(Ordering::SeqCst) > when && SCHED.counts.idle_ps() == 0 {
         SLEEPS_UNTIL.store(when, Ordering::Relaxed);
