@@ -216,6 +216,12 @@ fn program(name: &str) -> (Option<i32>, String, String) {
 }
 
 #[test]
+fn a_sleep_ends_beside_a_goroutine_that_an_event_made_ready() {
+    let (code, out, err) = program("sleep beside a reader");
+    assert_eq!((code, out.as_str()), (Some(0), "it came\n"), "{err}");
+}
+
+#[test]
 fn no_deadlock_is_reported_while_a_function_or_a_deadline_is_pending() {
     let names = ["function", "function without a timer", "function that was reset", "deadline"];
     for name in names.into_iter().chain(["function of a deadline", "work with a limit"]) {

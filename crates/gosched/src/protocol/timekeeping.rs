@@ -9,7 +9,8 @@
 //! The invariant: no timer is earlier than every planned wake-up. A timekeeper wakes no later than
 //! the first timer is due, also while no P is idle: a P may become idle before that. If a P becomes
 //! idle or a timer is added, and there is no timekeeper but a timer and an idle P, then an M
-//! searches for work or is about to sleep, and becomes the timekeeper.
+//! searches for work or is about to sleep, and becomes the timekeeper. If the timekeeper leaves
+//! with a P to run a G, there may be none for a while: sysmon wakes for the first timer then.
 //!
 //! - Adding thread: 1. puts the timer into a heap; 2. increments `add_count`; 3. lowers `earliest`
 //!   to the timer's time; 4. if the old value was later, reads `wakes_at`: wakes the timekeeper if

@@ -10,7 +10,9 @@
 //! While all Ps are busy, no sleeping M could get a P to fire a timer, so sysmon also wakes for the
 //! next timer. A thread that adds an earlier timer wakes sysmon, as it wakes the timekeeper
 //! (`protocol::timekeeping`): sysmon publishes how long it will sleep, and then reads when the
-//! first timer is due, so that one of the two sees the other.
+//! first timer is due, so that one of the two sees the other. Sysmon does the same while a P is
+//! idle and there is no timekeeper: the timekeeper may have taken a P to run a goroutine while the
+//! other Ms sleep without a time limit.
 //!
 //! This module never decides that a P is retaken or a G preempted: `retake` does.
 
@@ -22,7 +24,8 @@ use crate::sched::monitor::poll_watch::{self, PollWatch};
 use crate::sched::monitor::retake::{self, SysmonTick};
 use crate::sched::run::timers;
 use crate::sched::state::global::{MAX_PROCS, SCHED};
-use crate::sched::state::{stopping, sysmon_alarm, thread_requests, timekeeper};
+use crate::sched::state::timekeeper::{self, TIMEKEEPING};
+use crate::sched::state::{stopping, sysmon_alarm, thread_requests};
 use crate::sched::wake::{self, hand_off};
 use crate::sys::fatal::warning;
 use crate::sys::thread_status;
@@ -191,6 +194,7 @@ impl Sysmon {
         let found = retake::retake(&mut self.seen, &mut self.m_cursor, now);
         feed_idle_ps();
         timers::run_due_by_sysmon();
+        timers::wake_m_if_overdue();
         self.polled.poll_if_overdue(now);
         if now - self.limit_read_at >= CPU_LIMIT_INTERVAL_NANOS && !SCHED.is_idle() {
             self.limit_read_at = now;
@@ -211,14 +215,14 @@ impl Sysmon {
     }
 }
 
-/// Returns how long sysmon may sleep, at most `delay`: if no P is idle, only until the next timer,
-/// since a sleeping M would get no P to fire it.
+/// Returns how long sysmon may sleep, at most `delay`: only until the next timer if no P is idle,
+/// since a sleeping M would get no P to fire it, or if there is no timekeeper.
 fn cap_delay_by_timer(delay: u64) -> u64 {
     let now = clock::real_now();
     // PAIR timers: in one SeqCst order with the load of `earliest` below, and with a thread that
     // adds a timer.
     sysmon_alarm::SLEEPS_UNTIL.store(now + delay, Ordering::SeqCst);
-    if SCHED.counts.idle_ps() > 0 {
+    if SCHED.counts.idle_ps() > 0 && !TIMEKEEPING.is_timekeeper_missing() {
         return delay;
     }
     let next = timekeeper::until_next().unwrap_or(u64::MAX);

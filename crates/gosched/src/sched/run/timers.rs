@@ -6,8 +6,8 @@
 //!
 //! When Ms sleep, one of them is the *timekeeper*: it sleeps no longer than until the first timer
 //! is due. Adding an earlier timer wakes it. If a P is idle and there is no timekeeper, adding a
-//! timer wakes an M, which finds no work and becomes the timekeeper. If no P is idle, sysmon wakes
-//! in time (`monitor::sysmon`).
+//! timer wakes an M, which finds no work and becomes the timekeeper. If no P is idle, or if the
+//! timekeeper has left to run a G, sysmon wakes in time (`monitor::sysmon`).
 //! `protocol::timekeeping` states which thread does what in which order, and why no timer is
 //! forgotten.
 //!
@@ -173,6 +173,14 @@ pub(crate) fn run_due_by_sysmon() {
     }
     refresh_after_firing();
     poll::inject_last(ready);
+}
+
+/// Wakes an M, on sysmon's thread, if a timer is due, a P is idle and there is no timekeeper.
+/// Go: sysmon, its test of timeSleepUntil.
+pub(crate) fn wake_m_if_overdue() {
+    if timekeeper::are_due() && TIMEKEEPING.is_timekeeper_missing() && !clock::is_virtual() {
+        wake::wake_if_idle();
+    }
 }
 
 /// Performs the steps of a firing thread after it has fired timers. See `protocol::timekeeping`.
