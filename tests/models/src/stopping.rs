@@ -6,8 +6,8 @@
 //! and cancels the stop.
 
 use crate::explore::{leak, most_orders};
-use crate::protocol::note::Note;
 use crate::protocol::attention::Attention;
+use crate::protocol::note::Note;
 use crate::protocol::world_stop::{self, StopCount};
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::cell::Cell;
