@@ -210,3 +210,8 @@ fn a_child_forked_in_a_blocking_call_continues_without_the_other_goroutines() {
         assert_eq!(run(&["fork"], procs), "all children came back\n", "{procs} Ps");
     }
 }
+
+#[test]
+fn a_timer_fires_although_the_only_free_thread_computes_and_more_are_refused() {
+    assert_eq!(run(&["no thread for a timer"], "4"), "the timer fired\n");
+}

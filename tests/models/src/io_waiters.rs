@@ -92,11 +92,11 @@ impl World {
     /// Waits for an event as an ordinary thread does.
     fn wait_for_event(&self) {
         if self.broken != Broken::WaiterChecksFirst {
-            self.io.count();
+            self.io.add();
         }
         let is_wanted = self.io.is_poller_wanted_after_count(|| self.are_ps_idle());
         if self.broken == Broken::WaiterChecksFirst {
-            self.io.count();
+            self.io.add();
         }
         if is_wanted {
             self.wake_if_idle();
@@ -179,7 +179,7 @@ impl World {
 
     /// Ends the world: the event has been found.
     fn deliver(&self) {
-        self.io.uncount();
+        self.io.remove();
         let mut lists = self.lists.lock().unwrap();
         lists.over = true;
         let asleep = std::mem::take(&mut lists.idle_ms);
@@ -209,13 +209,13 @@ impl World {
     /// once.
     fn begin_in_poller(&'static self, m: usize, times_out: bool) -> JoinHandle<()> {
         let m = self.ms[m];
-        self.io.count();
+        self.io.add();
         let mut lists = self.lists.lock().unwrap();
         self.push_idle_p(&mut lists);
         assert!(self.take_role_if_wanted(&mut lists, m));
         lists.idle_ms.push(m);
         drop(lists);
-        self.io.uncount();
+        self.io.remove();
         thread::spawn(move || {
             let has_p = self.sleep(m, true, times_out);
             self.run_m(m, has_p == Some(true));

@@ -45,6 +45,7 @@ fn main() {
         "watcher" => run(|| sysmon_cost(argument(1).parse().unwrap())),
         "fork" => run(fork),
         "no threads for locked ones" => run(no_threads_for_locked_ones),
+        "no thread for a timer" => run(no_thread_for_a_timer),
         other => panic!("no program {other}"),
     }
 }
@@ -654,4 +655,45 @@ fn no_threads_for_locked_ones() {
     START.store(true, SeqCst);
     locked.into_iter().for_each(|handle| handle.join().unwrap());
     writeln!(held, "all joined").unwrap();
+}
+
+/// Returns how many threads run goroutines.
+fn num_ms() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+    names.filter(|name| name.as_ref().is_ok_and(|name| name.starts_with("gosched-m"))).count()
+}
+
+/// A timer is due while a P is idle, but every thread that could take the P is locked to a
+/// goroutine that waits, except the thread of main, which computes. The system refuses more
+/// threads.
+fn no_thread_for_a_timer() {
+    sleep(50 * MILLI);
+    refuse::more_threads();
+    let lockers = num_ms() - 1;
+    let locked = Arc::new(AtomicUsize::new(0));
+    let (end, ended) = chan::<()>(0);
+    for _ in 0..lockers {
+        let (locked, ended) = (locked.clone(), ended.clone());
+        go(move || {
+            lock_os_thread();
+            locked.fetch_add(1, SeqCst);
+            let _ = ended.recv();
+        });
+    }
+    while locked.load(SeqCst) < lockers {
+        yield_now();
+    }
+    let fired = Arc::new(AtomicBool::new(false));
+    let its_fired = fired.clone();
+    go(move || {
+        gosched::time::sleep(20 * MILLI);
+        its_fired.store(true, SeqCst);
+    });
+    (0..1000).for_each(|_| yield_now());
+    while !fired.load(SeqCst) {
+        std::hint::spin_loop();
+    }
+    println!("the timer fired");
+    drop(end);
 }

@@ -4,6 +4,8 @@
 //! though perhaps one that is reused for another descriptor. Each record has a generation that
 //! changes with every reuse and is part of the key that the poller returns, so most late events are
 //! recognized and dropped. The remaining ones cause a needless attempt.
+//!
+//! This module never asks the kernel for events and never makes a G ready: its callers do both.
 
 use super::g::G;
 use super::list::GList;
@@ -210,7 +212,7 @@ impl Side {
     #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "used only by async code"))]
     pub(crate) fn cancel_async_wait(&self) {
         if self.readiness.unblock().is_some() {
-            IO_WAITERS.uncount();
+            IO_WAITERS.remove();
         }
     }
 
@@ -228,10 +230,10 @@ impl Side {
     }
 
     fn commit_waiter(&self, waiter: usize) -> bool {
-        IO_WAITERS.count();
+        IO_WAITERS.add();
         let waits = self.readiness.commit(waiter);
         if !waits {
-            IO_WAITERS.uncount();
+            IO_WAITERS.remove();
         }
         waits
     }
@@ -240,7 +242,7 @@ impl Side {
     /// async callback if it is the waiter.
     pub(crate) fn resolve_waiter(&self, waiter: Option<usize>) -> Option<&'static G> {
         let waiter = waiter?;
-        IO_WAITERS.uncount();
+        IO_WAITERS.remove();
         if waiter != ASYNC_CALLBACK {
             // SAFETY: any other value is the address of a G; Gs are never freed.
             return Some(unsafe { &*ptr::with_exposed_provenance::<G>(waiter) });

@@ -55,7 +55,7 @@ impl IoWaiters {
 
     /// Counts a waiter that is about to publish itself: step 1 of a waiter.
     #[inline]
-    pub(crate) fn count(&self) {
+    pub(crate) fn add(&self) {
         // PAIR waiters: before the load of the flag in one SeqCst order with the M that leaves the
         // poller.
         self.count.fetch_add(1, Ordering::SeqCst);
@@ -63,7 +63,7 @@ impl IoWaiters {
 
     /// Uncounts a waiter whose wait has ended, or which need not wait.
     #[inline]
-    pub(crate) fn uncount(&self) {
+    pub(crate) fn remove(&self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 

@@ -10,7 +10,8 @@
 //! the first timer is due, also while no P is idle: a P may become idle before that. If a P becomes
 //! idle or a timer is added, and there is no timekeeper but a timer and an idle P, then an M
 //! searches for work or is about to sleep, and becomes the timekeeper. If the timekeeper leaves
-//! with a P to run a G, there may be none for a while: sysmon wakes for the first timer then.
+//! with a P to run a G, there may be none for a while: sysmon then wakes for the first timer
+//! (`sysmon_alarm::on_timekeeper_leaving`).
 //!
 //! - Adding thread: 1. puts the timer into a heap; 2. increments `add_count`; 3. lowers `earliest`
 //!   to the timer's time; 4. if the old value was later, reads `wakes_at`: wakes the timekeeper if
@@ -208,7 +209,7 @@ impl Timekeeping {
     /// must perform step 4 of an adding thread for it.
     pub(crate) fn refresh_after_firing(&self, first: impl Fn() -> u64) -> Option<u64> {
         let Refreshed { earliest, has_lowered } = self.refresh(first);
-        has_lowered.then_some(earliest)
+        (has_lowered && earliest != NEVER).then_some(earliest)
     }
 
     /// Returns whether there is a timer but no timekeeper: step 3 of a thread that makes a P

@@ -104,7 +104,7 @@ fn no_other_goroutine_runs_while_the_world_is_stopped() {
             .collect();
         for _ in 0..100 {
             with_world_stopped(StopReason::Test, |stopped| {
-                let own = stopped.on.and_then(|on| on.p()).map(|p| p.id);
+                let own = stopped.stopper.and_then(|on| on.p()).map(|p| p.id);
                 for p in SCHED.used_ps().filter(|p| Some(p.id) != own) {
                     assert_eq!(p.status(), PStatus::Stopped);
                 }
@@ -127,7 +127,7 @@ fn an_ordinary_thread_can_stop_the_world_too() {
     run(yield_now);
     for _ in 0..100 {
         with_world_stopped(StopReason::Test, |stopped| {
-            assert!(stopped.on.is_none());
+            assert!(stopped.stopper.is_none());
             assert!(SCHED.used_ps().all(|p| p.status() == PStatus::Stopped));
         });
     }

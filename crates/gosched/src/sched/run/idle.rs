@@ -179,7 +179,7 @@ fn leave_poller_with_ready(mut on: OnM<'_>, ready: GList, woken: bool) -> bool {
     let asleep = !woken && locked.idle_ms.remove(m);
     let mut p = None;
     if asleep {
-        timekeeper::resign_timekeeper(&mut locked, m);
+        timekeeper::resign_timekeeper_with_p(&mut locked, m);
         p = locked.pop_idle_p();
     }
     drop(locked);

@@ -21,10 +21,11 @@ use crate::protocol::timekeeping::{Refreshed, WakeForTimer};
 use crate::sched::run::poll;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::timekeeper::{self, TIMEKEEPING};
-use crate::sched::state::{poller_role, sysmon_alarm};
+use crate::sched::state::{poller_role, sysmon_alarm, thread_requests};
 use crate::sched::threads::wait;
 use crate::sched::{switch, wake};
 use crate::sys::clock;
+use crate::sys::forked;
 use std::time::Duration;
 
 /// The heap for timers that are added without a P.
@@ -62,6 +63,9 @@ pub(crate) fn insert<'t>(
 /// Ensures that some thread wakes at `when`, the time of a timer that is earlier than all others.
 /// Go: wakeNetPoller.
 fn wake_timekeeper(when: u64) {
+    if forked::is_child() {
+        return; // the timekeeper and sysmon are in the parent
+    }
     sysmon_alarm::wake_for_timer(when);
     match TIMEKEEPING.wake_for(when) {
         WakeForTimer::Nothing => {}
@@ -155,16 +159,22 @@ pub(crate) fn run_due(mut p: OwnedP<'_>) -> bool {
     first.is_some()
 }
 
-/// Returns whether only sysmon can fire timers: every P is idle, and no M sleeps that could take a
-/// P. This happens if all Ms are locked to Gs or blocked, and the system refuses more threads.
-/// Called under the lock.
+/// Returns whether only sysmon can fire timers for the idle Ps: no M sleeps that could take a P,
+/// and every P is idle, or the system refuses more threads. This happens if all Ms are locked to
+/// Gs, blocked or busy. Called under the lock.
 pub(crate) fn is_sysmon_needed(locked: &Locked) -> bool {
-    SCHED.is_idle() && locked.idle_ms.is_empty() && !clock::is_virtual() && can_wake()
+    (SCHED.is_idle() || thread_requests::is_refused())
+        && locked.idle_ms.is_empty()
+        && !clock::is_virtual()
+        && can_wake()
 }
 
 /// Fires due timers on sysmon's thread, if [`is_sysmon_needed`] returns true.
 pub(crate) fn run_due_by_sysmon() {
-    if !timekeeper::are_due() || !SCHED.is_idle() || !is_sysmon_needed(&SCHED.lock.lock()) {
+    if !timekeeper::are_due()
+        || SCHED.counts.idle_ps() == 0
+        || !is_sysmon_needed(&SCHED.lock.lock())
+    {
         return;
     }
     let (now, mut ready) = (clock::now(), GList::new());

@@ -212,12 +212,12 @@ impl Locked {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<&'static G> {
         let g = self.queue.pop_front();
-        self.finish_take(g)
+        self.publish_take(g)
     }
 
     /// Checks a G that was taken out of the global queue, and publishes the queue's new length.
     #[inline]
-    pub(crate) fn finish_take(&self, g: Option<&'static G>) -> Option<&'static G> {
+    pub(crate) fn publish_take(&self, g: Option<&'static G>) -> Option<&'static G> {
         g.inspect(|g| check_runnable(g));
         self.publish_length();
         g
@@ -243,13 +243,13 @@ impl Locked {
     /// whatever its turn.
     pub(crate) fn pop_pinned(&mut self) -> Option<&'static G> {
         let g = self.queue.pop_pinned();
-        self.finish_take(g)
+        self.publish_take(g)
     }
 
     /// Takes the first G that only one M can run, whatever its turn.
     pub(crate) fn remove_pinned(&mut self) -> Option<&'static G> {
         let g = self.queue.remove_pinned();
-        self.finish_take(g)
+        self.publish_take(g)
     }
 
     /// Adds `change` to the number of Ms that are stopped in place.

@@ -18,7 +18,7 @@ impl Locked {
         if g.is_none() && SCHED.attention.is_set(AttentionFlag::TooManyStopped) {
             g = self.queue.pop_stopped();
         }
-        self.finish_take(g)
+        self.publish_take(g)
     }
 
     /// Takes an M from the list of idle Ms. Takes the timekeeper or the M in the poller only if
@@ -40,7 +40,7 @@ impl Locked {
         let m = m.or_else(|| aside.iter_mut().find_map(Option::take));
         aside.into_iter().flatten().for_each(|m| self.idle_ms.push_front(m));
         let m = m?;
-        timekeeper::resign_timekeeper(self, m);
+        timekeeper::resign_timekeeper_with_p(self, m);
         poller_role::mark_poller_leaving(self, m);
         Some(m)
     }

@@ -42,6 +42,18 @@ pub(crate) fn wake_sysmon() {
     wake_sysmon_from_poller();
 }
 
+/// Wakes sysmon if it would sleep for longer than until `earliest`, when the first timer is due.
+/// Called by a thread that has recorded that there is no timekeeper, because the M gets a P and
+/// runs Gs: the other Ms may sleep without a time limit.
+pub(crate) fn on_timekeeper_leaving(earliest: u64) {
+    // PAIR timers: in one SeqCst order with the record before it, and with the two steps of sysmon
+    // in `cap_delay_by_timer`.
+    if SLEEPS_UNTIL.load(Ordering::SeqCst) > earliest {
+        SLEEPS_UNTIL.store(earliest, Ordering::Relaxed);
+        wake_sysmon();
+    }
+}
+
 /// Wakes sysmon for a timer that is due at `when`, before all other timers, if sysmon would sleep
 /// for longer and all Ps are busy.
 pub(crate) fn wake_for_timer(when: u64) {

@@ -6,6 +6,7 @@ use crate::gmp::m::M;
 use crate::gmp::timer::NEVER;
 use crate::protocol::timekeeping::Timekeeping;
 use crate::sched::state::global::Locked;
+use crate::sched::state::sysmon_alarm;
 use crate::sys::clock;
 use std::ptr;
 
@@ -25,6 +26,14 @@ pub(crate) fn are_due() -> bool {
 pub(crate) fn until_next() -> Option<u64> {
     let earliest = TIMEKEEPING.earliest_in_order();
     (earliest != NEVER && !clock::is_virtual()).then(|| earliest.saturating_sub(clock::now()))
+}
+
+/// As [`resign_timekeeper`], for an M that gets a P and may run a G before any M becomes the
+/// timekeeper.
+pub(crate) fn resign_timekeeper_with_p(locked: &mut Locked, m: &'static M) {
+    if resign_timekeeper(locked, m) && !clock::is_virtual() {
+        sysmon_alarm::on_timekeeper_leaving(TIMEKEEPING.earliest());
+    }
 }
 
 /// Takes the role of timekeeper from `m`, if `m` holds it. Returns whether `m` held it. Called

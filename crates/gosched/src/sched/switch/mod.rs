@@ -102,7 +102,7 @@ pub(crate) fn depart_yielding(mut may_move: MayMove<'_>, g: &'static G) {
 /// Go: globrunqgetbatch.
 pub(crate) fn refill_from_global(locked: &mut Locked, p: OwnedP<'_>) -> Option<&'static G> {
     let first = take_share(locked, p);
-    locked.finish_take(first)
+    locked.publish_take(first)
 }
 
 /// As [`refill_from_global`], but does not publish the length of the global queue.

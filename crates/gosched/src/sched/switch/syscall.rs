@@ -97,7 +97,7 @@ pub(crate) fn is_running_without_p(m: &'static M) -> bool {
 /// Takes the P of an M, and hands it off.
 /// Go: takeP, then handoffp.
 fn finish_retake(m: &'static M, retaking: Retaking<'_>) {
-    let p = m.yield_p_to(&retaking);
+    let p = m.lose_p_to(&retaking);
     m.old_p.store(p);
     SCHED.lock.lock().blocked_ms += 1;
     retaking.finish();

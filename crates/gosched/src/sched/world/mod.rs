@@ -168,7 +168,7 @@ fn try_once<R, F: FnOnce(WorldStopped<'_>) -> R>(
         Ok(()) => {
             let stopping = clock::real_now() - began;
             current::set_has_stopped_the_world(true);
-            let result = f(WorldStopped { on: stopper.on_m() });
+            let result = f(WorldStopped { stopper: stopper.on_m() });
             current::set_has_stopped_the_world(false);
             start_the_world(SCHED.lock.lock(), m);
             times::record_world_stop(stopping, clock::real_now() - began);
@@ -243,7 +243,7 @@ impl Drop for Stopper {
 #[derive(Debug)]
 pub(crate) struct WorldStopped<'r> {
     /// The token of the M that the stopper runs on; `None` if the stopper is an ordinary thread.
-    pub(crate) on: Option<OnM<'r>>,
+    pub(crate) stopper: Option<OnM<'r>>,
 }
 
 /// Stops the world. `own` is the caller's M; its P counts as stopped. If a P has not stopped by
@@ -347,7 +347,7 @@ pub(crate) fn proc_resize(mut stopped: WorldStopped<'_>, procs: usize) {
             p.change_status(PStatus::Stopped);
         }
     }
-    if let Some(own) = stopped.on.as_mut().and_then(OnM::own_p)
+    if let Some(own) = stopped.stopper.as_mut().and_then(OnM::own_p)
         && own.id as usize >= procs
         && let Some(first) = SCHED.p(0)
     {
