@@ -10,7 +10,7 @@
 //! of a block leads to the record of its span.
 //!
 //! A span's record is guarded by the lock of its class, or by the pool's lock while it has no
-//! class.
+//! class. This module never takes either lock: its callers hold the one that guards the span.
 
 use crate::block::{FreeBlock, FreeList};
 use crate::checks;

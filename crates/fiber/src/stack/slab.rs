@@ -11,6 +11,8 @@
 //! the fields; 3. reads `generation` again, which must be unchanged. If a check fails, the reader
 //! skips the record. That is correct because the slab of a stack in use does not change, so the
 //! record does not describe the slab that the reader looks for.
+//!
+//! This module never chooses the slot of a stack: the depot does.
 
 use super::linux::{self, Errno};
 use super::size::{GUARD, PAGE, Size};

@@ -3,6 +3,8 @@
 //!
 //! Records come from slabs and are never freed, so a reference to a G is always valid. Its contents
 //! describe a goroutine only while that goroutine lives.
+//!
+//! This module never queues a G and never switches to a G.
 
 use super::current;
 use super::frame::{Frame, Registers, SavedContext};

@@ -2,6 +2,8 @@
 //! scheduler runs.
 //!
 //! Records are never freed; the record of a thread that has ended is reused for the next thread.
+//!
+//! This module never chooses the G that an M runs, and never switches to a G.
 
 use super::commit::Commit;
 use super::current;
@@ -243,7 +245,7 @@ impl M {
 
     /// Takes the M's P, for a retaker that has won the right to take it.
     /// Go: takeP.
-    pub(crate) fn yield_p_to(&self, _retaker: &Retaking<'_>) -> Option<&'static P> {
+    pub(crate) fn lose_p_to(&self, _retaker: &Retaking<'_>) -> Option<&'static P> {
         let p = self.p()?;
         self.release_p(p);
         Some(p)

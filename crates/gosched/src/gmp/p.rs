@@ -3,10 +3,13 @@
 //!
 //! Ps are allocated once and never freed. The status determines who owns a P:
 //!
-//! - [`PStatus::Idle`]: the list of idle Ps, or the M that the P was handed to (`P::flight`).
+//! - [`PStatus::Idle`]: the list of idle Ps or of orphans, the M that the P was handed to
+//!   (`P::flight`), or the thread that has just released or taken the P.
 //! - [`PStatus::Running`]: the M that [`P::m`] returns.
 //! - [`PStatus::Stopped`]: the thread that stopped the world.
 //! - [`PStatus::Dead`]: no thread. The number of Ps is lower than it was.
+//!
+//! This module never decides which M gets a P.
 
 use super::g::G;
 use super::list::{GList, Linked};
@@ -89,7 +92,8 @@ pub(crate) struct P {
     /// The NUMA node on which the M ran when it acquired the P.
     pub(crate) node: AtomicU32,
     /// Whether the M that gets this P is already counted as spinning. Valid while the P waits for
-    /// an M to be created; protected by the scheduler's lock.
+    /// an M to be created. Written by the owner of the P: while the P is in the list of orphans,
+    /// under the scheduler's lock.
     pub(crate) for_spinner: SpinState,
     /// The heap of the timers that were started on this P.
     pub(crate) timers: TimerHeap,

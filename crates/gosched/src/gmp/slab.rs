@@ -1,4 +1,5 @@
-//! The memory that Gs come from: slabs that are never freed and never move.
+//! The memory that Gs come from: slabs that are never freed and never move. This module never
+//! decides which goroutine gets a G.
 
 use super::g::G;
 use super::list::GList;

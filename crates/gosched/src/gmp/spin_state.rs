@@ -1,6 +1,9 @@
-//! Whether an M is counted as spinning. The flag of the M and the count of spinning Ms change
-//! together, in the functions of this file. This module never wakes an M and never decides whether
-//! an M may spin: `wake` does.
+//! Whether an M is counted as spinning.
+//!
+//! An M that starts or stops spinning itself changes its flag and the count together
+//! ([`SpinState::start`] and the two functions to stop). A waker counts the M before the M runs;
+//! the flag then travels with the P, and the M takes it over. This module never wakes an M and
+//! never decides whether an M may spin: `wake` does.
 
 use crate::protocol::waking::WakeCounts;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -7,9 +7,9 @@
 //! marked call consumes a [`MayMove`]: the goroutine may continue on another M. All other functions
 //! take an [`OnM`], which is lent. g0 never moves, so g0 has an [`OnM`] only.
 //!
-//! Only the holder of an [`OwnedP`] can push to the P's queue, take from it, or start a slice. An M
-//! acquires a P with an [`OnM`] and releases it with an [`OwnedP`]; only a retaker takes the P of
-//! another M.
+//! Only the holder of an [`OwnedP`] can push to the P's queue, take from it as its owner, or start
+//! a slice; the queue of a P without an M is emptied by `P::drain`. An M acquires a P with an
+//! [`OnM`] and releases it with an [`OwnedP`]; only a retaker takes the P of another M.
 //!
 //! The compiler does not check one rule: a caller that is inside the runtime and calls `enter`
 //! again uses no token across that call, and leaves again before it switches. A switch checks that
@@ -176,7 +176,7 @@ impl<'r> OwnedP<'r> {
 
     /// Returns the queue of the P, for operations that only the owner performs.
     #[inline(always)]
-    pub(crate) fn queue(&self) -> &'static RunQueue<G, CAPACITY> {
+    pub(crate) fn queue(&self) -> &RunQueue<G, CAPACITY> {
         &self.p.queue
     }
 

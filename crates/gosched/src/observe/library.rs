@@ -3,6 +3,10 @@
 //! A file is used only if it has the build id of the loaded library: by now the path may belong to
 //! another file.
 //!
+//! The loader maps neither debug information nor the full symbol table, so this module reads the
+//! sections of a file. The data that the loader has mapped is read by `gosched_fiber::base::elf`,
+//! which also decodes the notes and symbols of both.
+//!
 //! This module never reads the memory of the loaded library, which may be unloaded meanwhile.
 
 use super::symbols::{Symbol, demangled};

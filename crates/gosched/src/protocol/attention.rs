@@ -2,7 +2,8 @@
 //!
 //! All flags are in one word, so that an M that has nothing to check reads one word. The word is
 //! written under the scheduler's lock and read without it. An M that misses a flag sees it at its
-//! next switch, and the M that sets a flag wakes or interrupts the Ms that must see it at once.
+//! next switch, and the thread that sets a flag wakes or interrupts the Ms that must see it at
+//! once.
 //!
 //! This module never decides what a flag means for an M: `find_runnable` does.
 

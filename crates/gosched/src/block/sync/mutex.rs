@@ -121,6 +121,7 @@ impl RawMutex {
     }
 
     /// In a forked child, takes the mutex if it is free: its waiters exist only in the parent.
+    #[cold]
     fn lock_in_child(&self) -> bool {
         if !forked::is_child() {
             return false;
@@ -326,7 +327,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Acquires the mutex if that is possible without blocking. Returns `None` otherwise.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.raw.try_lock().then(|| self.guard())
+        (self.raw.try_lock() || self.raw.lock_in_child()).then(|| self.guard())
     }
 
     /// Acquires the mutex like [`Mutex::lock`], but waits at most `duration`. Returns `None` if the
