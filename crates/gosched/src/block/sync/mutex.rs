@@ -83,7 +83,7 @@ impl RawMutex {
     #[inline]
     pub(crate) fn lock(&self) {
         if !self.lock_fast() {
-            self.lock_slow(None);
+            self.lock_slow();
         }
     }
 
@@ -105,19 +105,12 @@ impl RawMutex {
         }
     }
 
-    /// Takes the mutex, and waits if necessary, but not longer than until `until`. Returns false if
-    /// that time limit was reached.
-    /// Go: Mutex.lockSlow.
+    /// Takes the mutex, and waits if necessary.
     #[cold]
-    pub(crate) fn lock_slow(&self, until: Option<u64>) -> bool {
-        if self.lock_in_child() {
-            return true;
+    fn lock_slow(&self) {
+        if !self.lock_in_child() {
+            self.compete(None);
         }
-        let taken = self.compete(until);
-        if taken {
-            self.record_holder();
-        }
-        taken
     }
 
     /// In a forked child, takes the mutex if it is free: its waiters exist only in the parent.
@@ -130,13 +123,20 @@ impl RawMutex {
         self.try_lock()
     }
 
+    /// Takes the mutex, and waits if necessary, but not longer than until `until`. Returns false if
+    /// that time limit was reached. The process is not a forked child.
+    /// Go: Mutex.lockSlow.
     fn compete(&self, until: Option<u64>) -> bool {
         let ticket = Ticket { since: Cell::new(0), handed: Cell::new(false) };
-        self.word.compete(
+        let taken = self.word.compete(
             |spins| spins < MAX_SPINS && sched::can_spin(),
             || (0..PAUSES_PER_SPIN).for_each(|_| std::hint::spin_loop()),
             |contender| self.park(&ticket, contender, until),
-        )
+        );
+        if taken {
+            self.record_holder();
+        }
+        taken
     }
 
     /// Parks while the mutex is locked or starving.
@@ -302,12 +302,13 @@ impl<T: ?Sized> Mutex<T> {
         self.guard()
     }
 
-    /// As [`RawMutex::lock_slow`], for a caller that may unwind.
+    /// Takes the mutex, and waits if necessary, but not longer than until `until`. Returns false if
+    /// that time limit was reached. Unlike [`RawMutex::lock_slow`], may unwind.
     #[cold]
     fn lock_slow(&self, until: Option<u64>) -> bool {
         self.raw.lock_in_child() || {
             before_wait();
-            self.raw.lock_slow(until)
+            self.raw.compete(until)
         }
     }
 
