@@ -80,7 +80,7 @@ fn run_loop() {
                 wait_for(Some(end - Instant::now()), &mut stand_in);
             }
             thread_requests::REFUSED.store(false, Ordering::Relaxed);
-            if wake::is_m_wanted() {
+            if wake::is_m_wanted_after_idling() {
                 wake::wake_if_idle();
             }
         }

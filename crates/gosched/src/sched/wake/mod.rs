@@ -89,14 +89,16 @@ pub(crate) fn recheck_for_work(m: &M) -> Option<&'static P> {
 }
 
 /// Returns whether an M must be woken. Called by a thread that has made a P idle and does not go to
-/// sleep itself: steps 2 and 3 of a thread that hands off a P, up to the lock.
+/// sleep itself: steps 2 and 3 of a thread that hands off a P, up to the lock. Also called by the
+/// thread maker when it allows new Ms again: until then, submitters could not start an M for the
+/// idle Ps.
 pub(crate) fn is_m_wanted_after_idling() -> bool {
     waking::is_spinner_wanted_after_idling(is_m_wanted)
 }
 
 /// Returns whether an M must be woken: for queued work, to keep the time, or to sleep in the
 /// poller.
-pub(crate) fn is_m_wanted() -> bool {
+fn is_m_wanted() -> bool {
     is_work_anywhere() || TIMEKEEPING.is_timekeeper_missing() || poller_role::is_poller_wanted()
 }
 
