@@ -6,12 +6,16 @@
 //! one of them is the *timekeeper*: it wakes at `wakes_at`, which is 0 if there is no timekeeper.
 //! `add_count` is the number of timers added so far.
 //!
-//! The invariant: no timer is earlier than every planned wake-up. A timekeeper wakes no later than
-//! the first timer is due, also while no P is idle: a P may become idle before that. If a P becomes
-//! idle or a timer is added, and there is no timekeeper but a timer and an idle P, then an M
-//! searches for work or is about to sleep, and becomes the timekeeper. If the timekeeper leaves
-//! with a P to run a G, there may be none for a while: sysmon then wakes for the first timer
-//! (`sysmon_alarm::on_timekeeper_leaving`).
+//! The invariant: no timer is earlier than every planned wake-up.
+//!
+//! - A timekeeper wakes no later than the first timer is due, also while no P is idle: a P may
+//!   become idle before that.
+//! - If there is a timer, a P is idle, and no M is the timekeeper, then an M is searching for work
+//!   or is about to sleep. That M becomes the timekeeper.
+//! - The exception: a timekeeper that leaves with a P to run a G may leave all other Ms asleep.
+//!   Sysmon then wakes for the first timer (`sysmon_alarm::on_timekeeper_leaving`).
+//!
+//! The steps of each thread:
 //!
 //! - Adding thread: 1. puts the timer into a heap; 2. increments `add_count`; 3. lowers `earliest`
 //!   to the timer's time; 4. if the old value was later, reads `wakes_at`: wakes the timekeeper if

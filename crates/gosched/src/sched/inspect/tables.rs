@@ -46,7 +46,8 @@ impl Tables for MultiThread {
         numbers.timers += timers::num_global_timers() as u64;
         (numbers.steals, numbers.stolen) = SCHED
             .all_ps()
-            .fold((0, 0), |(steals, stolen), p| (steals + p.steals().0, stolen + p.steals().1));
+            .map(P::steals)
+            .fold((0, 0), |sum, of_p| (sum.0 + of_p.0, sum.1 + of_p.1));
         SCHED.all_ms().for_each(|m| count_m(numbers, m));
         numbers.hand_offs_lost = counts::lost();
         (numbers.hand_offs_marked, numbers.hand_offs_unmarked) = syscall::retake_counts();
