@@ -9,11 +9,11 @@
 
 use crate::explore::{every_order, leak, most_orders};
 use crate::kernel::Kernel;
+use crate::poll_role_sleeper::{Awake, Sleeper};
 use crate::protocol::io_waiters::IoWaiters;
 use crate::protocol::note::Note;
-use crate::protocol::poll_role::{self, InPoller, PollRole};
+use crate::protocol::poll_role::PollRole;
 use crate::protocol::waking::{self, WakeCounts};
-use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::weakness::{Weakness, weaken};
 use loom::sync::{Mutex, MutexGuard};
 use loom::thread::{self, JoinHandle};
@@ -53,19 +53,6 @@ struct Lists {
     role: PollRole<Sleeper>,
     /// The event has been delivered.
     over: bool,
-}
-
-/// The part of an M that the model needs.
-struct Sleeper {
-    note: Note,
-    in_poller: InPoller,
-    next_p: AtomicU32,
-}
-
-impl Sleeper {
-    fn new() -> &'static Sleeper {
-        leak(Sleeper { note: Note::new(), in_poller: InPoller::new(), next_p: AtomicU32::new(0) })
-    }
 }
 
 /// The waiter and the threads that make a P idle or wake an M.
@@ -157,8 +144,8 @@ impl World {
             self.unblock_m();
         }
         drop(lists);
-        m.next_p.store(p, Ordering::Relaxed);
-        poll_role::wake(&m.note, &m.in_poller, || self.kernel.ring());
+        m.set_next_p(p);
+        m.wake(&self.kernel);
     }
 
     /// Wakes the M in the poller without a P, as `sched::run::timers` does for a timer that is
@@ -185,7 +172,7 @@ impl World {
         let asleep = std::mem::take(&mut lists.idle_ms);
         drop(lists);
         for m in asleep {
-            poll_role::wake(&m.note, &m.in_poller, || self.kernel.ring());
+            m.wake(&self.kernel);
         }
         self.waiter.wake();
     }
@@ -279,19 +266,10 @@ impl World {
     /// Sleeps until the M is woken. Returns whether the M was given a P, or `None` if the sleep has
     /// timed out. If the M finds the event, delivers it.
     fn sleep(&self, m: &'static Sleeper, polls: bool, times_out: bool) -> Option<bool> {
-        let mut event = false;
-        let woken = if times_out {
-            false
-        } else if polls {
-            poll_role::sleep(&m.note, || {
-                if event {
-                    return false;
-                }
-                event = self.kernel.wait();
-                true
-            })
+        let Awake { woken, event } = if times_out {
+            Awake { woken: false, event: false }
         } else {
-            m.note.sleep(None)
+            m.sleep(polls, &self.kernel)
         };
         let mut lists = self.lists.lock().unwrap();
         if polls && lists.role.give_up(m, &m.in_poller) {
@@ -312,7 +290,7 @@ impl World {
             drop(lists);
             m.note.sleep(None);
         }
-        Some(m.next_p.swap(0, Ordering::Relaxed) == 1)
+        Some(m.take_next_p())
     }
 }
 

@@ -39,6 +39,7 @@ mod mutex;
 mod note;
 mod park;
 mod poll_role;
+mod poll_role_sleeper;
 mod queue;
 mod queue_next;
 mod readiness;

@@ -8,9 +8,8 @@
 
 use crate::explore::{exactly_these_orders, leak, most_orders};
 use crate::kernel::Kernel;
-use crate::protocol::note::Note;
-use crate::protocol::poll_role::{self, InPoller, PollRole};
-use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::poll_role_sleeper::{Awake, Sleeper};
+use crate::protocol::poll_role::PollRole;
 use loom::sync::Mutex;
 use loom::thread::{self, JoinHandle};
 
@@ -38,19 +37,6 @@ struct Lists {
     /// Ps for which there was no idle M. An M takes one before it sleeps.
     orphans: Vec<u32>,
     role: PollRole<Sleeper>,
-}
-
-/// The part of an M that the model needs.
-struct Sleeper {
-    note: Note,
-    in_poller: InPoller,
-    next_p: AtomicU32,
-}
-
-impl Sleeper {
-    fn new() -> &'static Sleeper {
-        leak(Sleeper { note: Note::new(), in_poller: InPoller::new(), next_p: AtomicU32::new(0) })
-    }
 }
 
 impl World {
@@ -84,18 +70,7 @@ impl World {
                 lists.role.take(m, &m.in_poller);
             }
             drop(lists);
-            let mut event = false;
-            let woken = if polls {
-                poll_role::sleep(&m.note, || {
-                    if event {
-                        return false;
-                    }
-                    event = self.kernel.wait();
-                    true
-                })
-            } else {
-                m.note.sleep(None)
-            };
+            let Awake { woken, .. } = m.sleep(polls, &self.kernel);
             let mut lists = self.lists.lock().unwrap();
             lists.role.give_up(m, &m.in_poller);
             if !woken {
@@ -108,7 +83,7 @@ impl World {
                 drop(lists);
                 m.note.sleep(None);
             }
-            assert_eq!(m.next_p.load(Ordering::Relaxed), 1);
+            assert!(m.take_next_p());
             return;
         }
     }
@@ -123,17 +98,17 @@ impl World {
         if self.broken == Broken::RoleEndsOnWake {
             lists.role.give_up(m, &m.in_poller);
             drop(lists);
-            m.next_p.store(1, Ordering::Relaxed);
+            m.set_next_p(1);
             m.note.wake();
             return self.kernel.ring();
         }
         drop(lists);
-        m.next_p.store(1, Ordering::Relaxed);
+        m.set_next_p(1);
         if self.broken == Broken::BellBeforeNote {
             self.kernel.ring();
             return m.note.wake();
         }
-        poll_role::wake(&m.note, &m.in_poller, || self.kernel.ring());
+        m.wake(&self.kernel);
     }
 
     /// Silences the bell as `sched::monitor::poll_watch` does at the end of `PollWatch::sleep`.

@@ -9,7 +9,6 @@
 use crate::protocol::timekeeping::{Timekeeping, WakeForTimer};
 use crate::protocol::waking::{self, WakeCounts};
 use crate::sys::atomic::{AtomicU64, Ordering};
-use crate::sys::barrier;
 use crate::sys::clock::NEVER;
 use loom::sync::Mutex;
 
@@ -173,9 +172,10 @@ impl World {
     /// Makes a P idle without going to sleep, as `hand_off` does.
     pub(super) fn hand_off(&self) {
         self.push_idle_p(&mut self.locked.lock().unwrap());
-        barrier::heavy();
         let checks = self.broken != Broken::HandsOffWithoutCheck;
-        if self.is_due() || (checks && self.timekeeping.is_timekeeper_missing()) {
+        if waking::is_spinner_wanted_after_idling(|| {
+            self.is_due() || (checks && self.timekeeping.is_timekeeper_missing())
+        }) {
             self.start_spinner();
         }
     }
