@@ -31,6 +31,7 @@ mod item;
 mod kernel;
 
 mod chan_transfer;
+mod event_ring;
 mod hand_over;
 mod io_waiters;
 mod join;

@@ -2,6 +2,8 @@
 
 #[path = "../../../crates/gosched/src/protocol/attention.rs"]
 pub(crate) mod attention;
+#[path = "../../../crates/gosched/src/protocol/event_ring.rs"]
+pub(crate) mod event_ring;
 #[path = "../../../crates/gosched/src/protocol/hand_over.rs"]
 pub(crate) mod hand_over;
 #[path = "../../../crates/gosched/src/protocol/io_waiters.rs"]

@@ -9,6 +9,7 @@
 //! Code in this folder never imports the types of goroutines, Ms and Ps, and never decides what
 //! runs.
 
+pub(crate) mod event_ring;
 pub(crate) mod io_waiters;
 pub(crate) mod join_word;
 pub(crate) mod mutex_word;
@@ -35,6 +36,8 @@ pub(crate) mod waking;
 #[cfg(ported)]
 pub(crate) mod world_stop;
 
+#[cfg(test)]
+mod event_ring_tests;
 #[cfg(test)]
 mod park_token_tests;
 #[cfg(all(test, ported))]
