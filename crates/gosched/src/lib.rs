@@ -46,6 +46,7 @@ pub mod book;
 
 pub use api::alloc;
 pub use api::blocking::{blocking, blocking_now};
+pub use api::debug;
 #[cfg(feature = "hyper")]
 pub use api::hyper;
 pub use api::run::run;

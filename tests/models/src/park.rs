@@ -105,7 +105,7 @@ fn by_way_of_a_queue() {
     });
     let thief = thread::spawn(move || {
         let own = RunQueue::new();
-        if let Some(g) = queue.steal_into(&own, Some(pause)) {
+        if let Some(g) = queue.steal_into(&own, Some(pause)).map(|stolen| stolen.g) {
             g.run();
         }
     });

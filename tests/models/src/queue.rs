@@ -26,7 +26,7 @@ fn thief<const CAP: usize>(victim: Queue<CAP>, times: usize) -> JoinHandle<()> {
     thread::spawn(move || {
         let own = RunQueue::starting_at(WRAPS);
         for _ in 0..times {
-            if let Some(item) = victim.steal_into(&own, None) {
+            if let Some(item) = victim.steal_into(&own, None).map(|stolen| stolen.g) {
                 item.run();
             }
             run_all(&own);
@@ -46,7 +46,7 @@ fn run_all<const CAP: usize>(queue: &RunQueue<Item, CAP>) {
 fn push_or_overflow<const CAP: usize>(queue: &RunQueue<Item, CAP>, item: &'static Item) -> bool {
     let mut half = [None; CAP];
     while !queue.push(item) {
-        if queue.take_half(&mut half) > 0 {
+        if queue.take_half(&mut half).is_some() {
             half.iter().flatten().for_each(|item| item.run());
             item.run();
             return true;
@@ -114,7 +114,7 @@ fn items_stolen_from_a_thief_are_taken_once() {
         let items: Vec<_> = (0..4).map(Item::new).collect();
         items.iter().for_each(|item| assert!(first.push(item)));
         let robbed = thread::spawn(move || {
-            if let Some(item) = first.steal_into(second, None) {
+            if let Some(item) = first.steal_into(second, None).map(|stolen| stolen.g) {
                 item.run();
             }
             run_all(second);

@@ -14,7 +14,7 @@ fn thief(victim: Queue, times: usize) -> JoinHandle<()> {
     thread::spawn(move || {
         let own = RunQueue::new();
         for _ in 0..times {
-            if let Some(item) = victim.steal_into(&own, Some(pause)) {
+            if let Some(item) = victim.steal_into(&own, Some(pause)).map(|stolen| stolen.g) {
                 item.run();
             }
             while let Some((item, _)) = own.take() {
@@ -135,7 +135,7 @@ fn a_kicked_item_is_missed_if_a_thief_takes_the_item_that_replaced_it() {
         let thief = {
             thread::spawn(move || {
                 let own = RunQueue::new();
-                if let Some(item) = queue.steal_into(&own, Some(pause)) {
+                if let Some(item) = queue.steal_into(&own, Some(pause)).map(|stolen| stolen.g) {
                     item.run();
                 }
                 if !first.is_taken() {

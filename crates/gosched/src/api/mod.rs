@@ -6,6 +6,7 @@ pub mod attributes;
 #[cfg(target_os = "linux")]
 mod before_main;
 pub(crate) mod blocking;
+pub mod debug;
 #[cfg(feature = "hyper")]
 pub mod hyper;
 pub(crate) mod panic;

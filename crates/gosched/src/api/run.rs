@@ -4,7 +4,7 @@
 use crate::block::goroutine::builder::start;
 use crate::block::goroutine::packet;
 use crate::gmp::current;
-use crate::gmp::reason::WaitReason;
+use crate::probe::wait_reason::WaitReason;
 use crate::sched::SpawnOptions;
 use std::panic::{Location, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -13,7 +13,7 @@ use super::before_wait;
 use super::exit;
 use crate::gmp::commit::Commit;
 use crate::gmp::g::G;
-use crate::gmp::reason::WaitReason;
+use crate::probe::wait_reason::WaitReason;
 use crate::sched;
 use std::future::IntoFuture;
 use std::mem::ManuallyDrop;

@@ -12,7 +12,7 @@
 use super::sync::TRACKED_READERS;
 use super::waiter::{Waiter, Wakeup};
 use crate::gmp::g::G;
-use crate::gmp::reason::WaitReason;
+use crate::probe::wait_reason::WaitReason;
 use crate::protocol::join_word::LIMIT_MARK;
 use crate::sched::inspector::MemoryReader;
 use std::mem::offset_of;

@@ -56,6 +56,9 @@ pub mod inspection {}
 #[doc = include_str!("metrics.md")]
 pub mod metrics {}
 
+#[doc = include_str!("scheduler_events.md")]
+pub mod scheduler_events {}
+
 #[doc = include_str!("leak_hints.md")]
 pub mod leak_hints {}
 

@@ -12,6 +12,10 @@ use super::list::Linked;
 use super::p::{P, PStatus};
 use super::preempt_request::PreemptRequest;
 use super::spin_state::SpinState;
+use crate::probe;
+use crate::probe::event::EventKind;
+use crate::probe::field::{PreemptReason, Source};
+use crate::probe::recorder::{self, EventThread, Ring};
 use crate::protocol::hand_over::{NextP, hand_over};
 use crate::protocol::note::Note;
 use crate::protocol::poll_role::InPoller;
@@ -94,6 +98,11 @@ pub(crate) struct M {
     dying: AtomicBool,
     /// Whether the thread is the main thread of the process, which cannot exit.
     main: AtomicBool,
+    /// Where the M's thread records events, once there was a recording.
+    pub(crate) ring: AtomicRef<Ring>,
+    /// Where the G was found that the M runs next: a [`Source`] as a word. Written while events are
+    /// recorded. Owner only.
+    source: AtomicU64,
 }
 
 /// Returns a number that identifies a P and the current turn on it; never 0.
@@ -115,6 +124,8 @@ pub(crate) enum Departure {
     /// Puts the G at the tail of the global queue. `held`: the scheduler's lock was taken before
     /// the switch.
     Yield { g: &'static G, held: bool },
+    /// As `Yield`, and records that.
+    RecordedYield { g: &'static G, held: bool },
     /// Puts the G at the tail of the P's own queue.
     YieldLocally { g: &'static G },
     /// Makes the G the next to run on this P: it stopped because the world stops, not because its
@@ -190,6 +201,8 @@ impl M {
             alive: AtomicBool::new(false),
             dying: AtomicBool::new(false),
             main: AtomicBool::new(false),
+            ring: AtomicRef::new(),
+            source: AtomicU64::new(Source::Earlier.to_word()),
         }))
     }
 
@@ -230,6 +243,9 @@ impl M {
         p.flight.end();
         p.set_m(Some(self));
         p.change_status(PStatus::Running);
+        if probe::is_recording() {
+            self.record(EventKind::AcquireP { p: p.id });
+        }
     }
 
     /// Releases `p`, the M's P, to the caller: see `OwnedP::release`.
@@ -278,6 +294,36 @@ impl M {
     #[inline]
     pub(crate) fn set_picked(&self, g: &'static G) {
         self.picked.store(Some(g));
+    }
+
+    /// Requests that the M stop its G: sets the request, and the flag that the G checks when it
+    /// leaves the runtime. Sends no signal.
+    pub(crate) fn request_preempt(&self, why: PreemptReason, turn: u32) {
+        self.preempt_request.set(why, turn);
+        self.carrier.set_preempt_pending(true);
+    }
+
+    /// Records where the G was found that the M runs next. Owner only.
+    #[inline]
+    pub(crate) fn set_source(&self, source: Source) {
+        if probe::is_recording() {
+            self.source.store(source.to_word(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns what [`M::set_source`] stored last. Owner only.
+    pub(crate) fn take_source(&self) -> Source {
+        let word = self.source.load(Ordering::Relaxed);
+        self.source.store(Source::Earlier.to_word(), Ordering::Relaxed);
+        Source::from_word(word)
+    }
+
+    /// Records an event of the M's thread, or of the goroutine on it. The caller has tested
+    /// `probe::is_recording`.
+    #[inline]
+    pub(crate) fn record(&self, event: EventKind) {
+        let p = self.p().map(|p| p.id);
+        recorder::write(self.ring.load(), EventThread::M(self.id), p, event);
     }
 
     #[inline]

@@ -8,7 +8,6 @@ pub(crate) mod g;
 pub(crate) mod go_id;
 pub(crate) mod list;
 pub(crate) mod poll_desc;
-pub(crate) mod reason;
 pub(crate) mod short_name;
 pub(crate) mod slab;
 pub(crate) mod state;
@@ -30,6 +29,8 @@ pub(crate) mod pinned;
 #[cfg(ported)]
 pub(crate) mod preempt_request;
 #[cfg(ported)]
+pub(crate) mod record;
+#[cfg(ported)]
 pub(crate) mod spin_state;
 #[cfg(ported)]
 pub(crate) mod token;
@@ -40,3 +41,6 @@ pub(crate) mod frame;
 #[cfg(not(ported))]
 #[path = "pinned_none.rs"]
 pub(crate) mod pinned;
+#[cfg(not(ported))]
+#[path = "record_none.rs"]
+pub(crate) mod record;

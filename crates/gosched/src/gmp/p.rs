@@ -275,6 +275,11 @@ impl P {
         self.inherited.load(Ordering::Relaxed)
     }
 
+    /// Returns whether the running G continues the slice of the G that made it ready.
+    pub(crate) fn is_slice_inherited(&self) -> bool {
+        self.inherited() > 0
+    }
+
     /// Returns whether Gs that keep making each other ready have used up their budget of switches.
     #[inline]
     pub(crate) fn has_spent_pair_budget(&self) -> bool {

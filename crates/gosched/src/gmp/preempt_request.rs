@@ -1,23 +1,8 @@
 //! Why, and in which turn on its P, an M is asked to stop its G. Other threads set the request; the
 //! M clears it. This module never sends a signal.
 
+use crate::probe::field::PreemptReason;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The reason why an M must stop the G that it runs.
-#[repr(u64)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PreemptReason {
-    /// The G has used up its slice.
-    Slice = 1,
-    /// The G must make room for another G that must run at once.
-    MakeRoom = 2,
-    /// The M has no P: its P was retaken in an unmarked call, and the G runs again.
-    NoP = 3,
-    /// The world stops.
-    World = 4,
-    /// The seeded mode chose to preempt here.
-    Seeded = 5,
-}
 
 use PreemptReason::{MakeRoom, Seeded, Slice};
 

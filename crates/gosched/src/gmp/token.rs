@@ -22,7 +22,9 @@
 use super::g::G;
 use super::m::{Departure, M};
 use super::p::{Caches, P};
-use crate::protocol::run_queue::{CAPACITY, RunQueue};
+use crate::probe;
+use crate::probe::event::EventKind;
+use crate::protocol::run_queue::{CAPACITY, RunQueue, Stolen};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -158,6 +160,9 @@ impl<'r> OwnedP<'r> {
     /// Releases the P: the caller owns it, but the M no longer has it.
     /// Go: releasep.
     pub(crate) fn release(self) -> (&'static P, OnM<'r>) {
+        if probe::is_recording() {
+            self.on.record(EventKind::ReleaseP { p: self.p.id });
+        }
         self.on.release_p(self.p);
         (self.p, self.on)
     }
@@ -181,7 +186,7 @@ impl<'r> OwnedP<'r> {
     }
 
     /// Steals from the queue of `victim`: see [`RunQueue::steal_into`].
-    pub(crate) fn steal_from(&self, victim: &P, pause: Option<fn()>) -> Option<&'static G> {
+    pub(crate) fn steal_from(&self, victim: &P, pause: Option<fn()>) -> Option<Stolen<G>> {
         victim.queue.steal_into(&self.p.queue, pause)
     }
 

@@ -8,9 +8,9 @@
 //! the bit: `sched::switch` does.
 
 use super::g::G;
-use super::reason::WaitReason;
 use super::state::GState;
 use crate::probe::times;
+use crate::probe::wait_reason::WaitReason;
 use crate::sys::clock;
 use std::ptr;
 use std::sync::atomic::Ordering;

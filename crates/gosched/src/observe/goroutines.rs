@@ -3,9 +3,9 @@
 
 use super::level;
 use crate::gmp::g::{Details, G};
-use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
+use crate::probe::wait_reason::WaitReason;
 use crate::sched::inspector::{self, BATCH_STACKS, Frames, Inspector, InterruptPolicy};
 use crate::sys::clock;
 use std::convert::Infallible;

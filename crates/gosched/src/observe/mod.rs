@@ -2,6 +2,7 @@
 //! the program only the records that `probe` allows for: who holds a lock, what a waiter waits for.
 //! This folder never changes what it inspects.
 
+pub(crate) mod events;
 mod fatal;
 mod folded;
 mod goroutines;

@@ -197,7 +197,7 @@ impl fmt::Display for Function<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gmp::reason::WaitReason;
+    use crate::probe::wait_reason::WaitReason;
 
     fn goroutine(state: GState, waiting: Option<u64>) -> Goroutine {
         Goroutine {

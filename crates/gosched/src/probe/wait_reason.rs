@@ -1,12 +1,13 @@
 //! Why a G waits, in Go's words where Go has them. A reason never affects scheduling: only reports
 //! and metrics use it.
 
-/// The reason for a wait.
-/// Go: waitReason.
+/// What a goroutine waits for. Displayed as in a dump: in Go's words where Go has them.
+// Go: waitReason.
 #[repr(u8)]
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitReason {
-    /// The G does not wait, or the reason is not known.
+pub enum WaitReason {
+    /// The goroutine does not wait, or the reason is not known.
     None,
     /// `park`.
     Park,
@@ -96,6 +97,12 @@ impl WaitReason {
             WaitReason::BlockOn => "block_on",
             WaitReason::Io => "IO wait",
         }
+    }
+}
+
+impl std::fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.words())
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) enum AttentionFlag {
     Interrupted = 2,
     /// Too many Ms are stopped in place: their Gs run before other Gs.
     TooManyStopped = 4,
+    /// Events are recorded. This flag alone changes nothing about which G is next.
+    Recording = 8,
 }
 
 /// The flags (see the top of this file).
@@ -42,6 +44,12 @@ impl Attention {
     #[inline]
     pub(crate) fn is_any_set(&self) -> bool {
         self.flags() != 0
+    }
+
+    /// Returns whether an M must search for the next G: a flag other than
+    /// [`AttentionFlag::Recording`] is set.
+    pub(crate) fn must_search(&self) -> bool {
+        self.flags() & !(AttentionFlag::Recording as u32) != 0
     }
 
     /// Returns whether `flag` is set.

@@ -34,6 +34,21 @@ pub(crate) struct RunQueue<T: 'static, const CAP: usize> {
     slots: [AtomicPtr<T>; CAP],
 }
 
+/// What a thief has stolen.
+#[derive(Debug)]
+pub(crate) struct Stolen<T: 'static> {
+    /// The last of the stolen Gs, to be run at once.
+    pub(crate) g: &'static T,
+    /// How many Gs were taken from the victim's ring; 0 if `g` was in `run_next`.
+    pub(crate) count: u32,
+    /// The position of the first of them in the victim's ring.
+    pub(crate) position: u32,
+    /// How many Gs the victim's ring held.
+    pub(crate) len: u32,
+    /// The position in the thief's ring from which the others are.
+    pub(crate) to: u32,
+}
+
 /// Whether a G continues the time slice of the G that made it ready.
 /// Go: inheritTime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +86,8 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
         queue
     }
 
-    /// Returns `head` and `tail`.
-    #[cfg(test)]
+    /// Returns `head` and `tail`, the positions of the first and of the next G. Thieves may change
+    /// `head` at any time.
     pub(crate) fn counters(&self) -> (u32, u32) {
         (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed))
     }
@@ -109,20 +124,20 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
         true
     }
 
-    /// Takes the older half out of a full queue. Returns the number of Gs taken, or 0 if the queue
-    /// is no longer full. Owner only.
+    /// Takes the older half out of a full queue. Returns the number of Gs taken and the position of
+    /// the first, or `None` if the queue is no longer full. Owner only.
     /// Go: runqputslow, up to globrunqputbatch.
-    pub(crate) fn take_half(&self, into: &mut [Option<&'static T>; CAP]) -> usize {
+    pub(crate) fn take_half(&self, into: &mut [Option<&'static T>; CAP]) -> Option<(usize, u32)> {
         let head = self.head.load(Ordering::Relaxed);
         if (self.tail.load(Ordering::Relaxed).wrapping_sub(head) as usize) < CAP {
-            return 0;
+            return None;
         }
         for (offset, place) in into[..CAP / 2].iter_mut().enumerate() {
             let g = self.slot(head.wrapping_add(offset as u32)).load(Ordering::Relaxed);
             // SAFETY: only `'static` references are ever stored.
             *place = unsafe { g.as_ref() };
         }
-        if self.advance_head(head, (CAP / 2) as u32) { CAP / 2 } else { 0 }
+        self.advance_head(head, (CAP / 2) as u32).then_some((CAP / 2, head))
     }
 
     /// Advances the head counter by `count` if it still equals `head`. Returns whether it did.
@@ -158,6 +173,12 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
     /// Takes the oldest G of the ring. Owner only.
     #[inline]
     pub(crate) fn take_first(&self) -> Option<&'static T> {
+        self.take_first_and_position().map(|(g, _)| g)
+    }
+
+    /// Takes the oldest G of the ring. Returns its position as well. Owner only.
+    #[inline]
+    pub(crate) fn take_first_and_position(&self) -> Option<(&'static T, u32)> {
         loop {
             let head = self.head.load(Ordering::Relaxed);
             let tail = self.tail.load(Ordering::Relaxed);
@@ -167,7 +188,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
             let g = self.slot(head).load(Ordering::Relaxed);
             if self.advance_head(head, 1) {
                 // SAFETY: only `'static` references are ever stored.
-                return Some(unsafe { &*g });
+                return Some((unsafe { &*g }, head));
             }
         }
     }
@@ -178,28 +199,29 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
         self.run_next.compare_exchange(next, none, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Moves half of this ring, rounded up, oldest first, to `thief`, and returns the last of these
-    /// Gs, to be run at once. If the ring is empty and `pause` is given, calls `pause` and takes
-    /// `run_next`: the owner may be about to run that G. Takes no more Gs than `thief` has room
-    /// for. Called by the owner of `thief`.
+    /// Moves half of this ring, rounded up, oldest first, to `thief`, except the last of these Gs,
+    /// which is to be run at once. If the ring is empty and `pause` is given, calls `pause` and
+    /// takes `run_next`: the owner may be about to run that G. Takes no more Gs than `thief` has
+    /// room for. Called by the owner of `thief`.
     /// Go: runqsteal, runqgrab.
     pub(crate) fn steal_into(
         &self,
         thief: &RunQueue<T, CAP>,
         pause: Option<fn()>,
-    ) -> Option<&'static T> {
+    ) -> Option<Stolen<T>> {
         let tail = thief.tail.load(Ordering::Relaxed);
         // PAIR runq-head: a slot that takers have passed may be written again.
         let used = tail.wrapping_sub(thief.head.load(Ordering::Acquire));
         let room = CAP as u32 - used;
-        let count = loop {
+        let (position, len, count) = loop {
             // PAIR runq-head: `tail` and the slots are read after `head`.
             let head = self.head.load(Ordering::Acquire);
             // PAIR runq-tail: the slots before `tail` are published.
             let available = self.tail.load(Ordering::Acquire).wrapping_sub(head);
             let count = (available - available / 2).min(room);
             if count == 0 {
-                return pause.and_then(|pause| self.steal_next(pause));
+                let g = pause.and_then(|pause| self.steal_next(pause))?;
+                return Some(Stolen { g, count: 0, position: head, len: available, to: tail });
             }
             if count as usize > CAP / 2 {
                 continue; // `head` and `tail` are from different moments
@@ -209,7 +231,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
                 thief.slot(tail.wrapping_add(offset)).store(g, Ordering::Relaxed);
             }
             if self.advance_head(head, count) {
-                break count;
+                break (head, available, count);
             }
         };
         let last = tail.wrapping_add(count - 1);
@@ -219,7 +241,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
             thief.tail.store(last, Ordering::Release);
         }
         // SAFETY: only `'static` references are ever stored.
-        Some(unsafe { &*g })
+        Some(Stolen { g: unsafe { &*g }, count, position, len, to: tail })
     }
 
     /// Go: stealRunNextG in runqgrab.

@@ -76,7 +76,10 @@ fn a_run_queue_keeps_working_when_its_counters_wrap() {
         assert_eq!(queue.len(), 4);
         let thief = RunQueue::<Thing, 4>::starting_at(u32::MAX - round);
         let stolen = queue.steal_into(&thief, None).unwrap();
-        assert_eq!(index(all, stolen), 1);
+        assert_eq!(index(all, stolen.g), 1);
+        assert_eq!((stolen.count, stolen.len), (2, 4));
+        assert_eq!(stolen.position, (u32::MAX - 1).wrapping_add(4 * round));
+        assert_eq!(stolen.to, u32::MAX - round);
         assert_eq!(drain(&thief, all), [(0, TimeSlice::New)]);
         assert_eq!(drain(&queue, all), [(2, TimeSlice::New), (3, TimeSlice::New)]);
     }
@@ -88,9 +91,9 @@ fn take_half_takes_the_oldest_half_of_a_full_queue() {
     let all = things(5);
     let queue = RunQueue::<Thing, 4>::new();
     let mut half = [None; 4];
-    assert_eq!(queue.take_half(&mut half), 0, "the queue is not full");
+    assert_eq!(queue.take_half(&mut half), None, "the queue is not full");
     all[..4].iter().for_each(|thing| assert!(queue.push(thing)));
-    assert_eq!(queue.take_half(&mut half), 2);
+    assert_eq!(queue.take_half(&mut half), Some((2, 0)));
     let out: Vec<usize> = half[..2].iter().flatten().map(|thing| index(all, thing)).collect();
     assert_eq!(out, [0, 1]);
     assert_eq!(drain(&queue, all), [(2, TimeSlice::New), (3, TimeSlice::New)]);
@@ -104,7 +107,7 @@ fn a_thief_takes_half_rounded_up() {
         let all = things(len);
         let (victim, thief) = (RunQueue::<Thing, 256>::new(), RunQueue::<Thing, 256>::new());
         all.iter().for_each(|thing| assert!(victim.push(thing)));
-        let first = victim.steal_into(&thief, None);
+        let first = victim.steal_into(&thief, None).map(|stolen| stolen.g);
         let stolen = thief.len() + usize::from(first.is_some());
         assert_eq!(stolen, len - len / 2);
         let mut taken: Vec<usize> = first.into_iter().map(|thing| index(all, thing)).collect();
@@ -126,14 +129,18 @@ fn the_item_in_run_next_is_stolen_last_and_only_after_a_pause() {
     let (victim, thief) = (RunQueue::<Thing, 4>::new(), RunQueue::<Thing, 4>::new());
     victim.push_next(&all[0]);
     assert!(victim.push(&all[1]));
-    assert_eq!(victim.steal_into(&thief, Some(pause)).map(|thing| index(all, thing)), Some(1));
+    let steal = || {
+        let stolen = victim.steal_into(&thief, Some(pause))?;
+        Some((index(all, stolen.g), stolen.count))
+    };
+    assert_eq!(steal(), Some((1, 1)));
     assert_eq!(
         PAUSED.load(Ordering::Relaxed),
         0,
         "the ring had an item, so the thief does not pause"
     );
     assert!(victim.steal_into(&thief, None).is_none());
-    assert_eq!(victim.steal_into(&thief, Some(pause)).map(|thing| index(all, thing)), Some(0));
+    assert_eq!(steal(), Some((0, 0)));
     assert_eq!(PAUSED.load(Ordering::Relaxed), 1);
     assert!(victim.is_empty());
 }
@@ -155,7 +162,7 @@ fn an_owner_and_three_thieves_take_every_item_once() {
                 let own = RunQueue::<Thing, 16>::new();
                 while left.load(Ordering::Relaxed) > 0 {
                     let stolen = victim.steal_into(&own, Some(std::hint::spin_loop));
-                    stolen.into_iter().for_each(taken);
+                    stolen.into_iter().for_each(|stolen| taken(stolen.g));
                     while let Some((thing, _)) = own.take() {
                         taken(thing);
                     }
@@ -169,7 +176,7 @@ fn an_owner_and_three_thieves_take_every_item_once() {
                 if let Some((thing, _)) = victim.take() {
                     taken(thing);
                 }
-                let count = victim.take_half(&mut half);
+                let count = victim.take_half(&mut half).map_or(0, |(count, _)| count);
                 half[..count].iter().copied().flatten().for_each(taken);
             }
         }

@@ -7,8 +7,8 @@
 use crate::gmp::commit::Commit;
 use crate::gmp::frame::{Registers, Size};
 use crate::gmp::g::G;
-use crate::gmp::reason::WaitReason;
 use crate::gmp::timer::PlacedTimer;
+use crate::probe::wait_reason::WaitReason;
 use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
 use gosched_fiber::NoPreempt;
 use std::io;

@@ -4,6 +4,8 @@
 
 use crate::gmp::list::GList;
 use crate::gmp::poll_desc;
+use crate::gmp::record::record;
+use crate::probe::event::EventKind;
 use crate::sys::poller::{self, EventBuffer, MAX_EVENTS};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,6 +28,7 @@ pub(crate) fn poll_ready_up_to(most: usize, ready: &mut GList, timeout: Option<D
     poller.poll(&mut buffer, timeout);
     buffer.events().iter().for_each(|&event| poll_desc::deliver_event(event, ready));
     if !ready.is_empty() {
+        record(|| EventKind::Poll { ready: ready.len() as u32 });
         WOKEN.fetch_add(ready.len() as u64, Ordering::Relaxed);
     }
 }

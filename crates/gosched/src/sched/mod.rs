@@ -42,10 +42,11 @@ use crate::gmp::commit::Commit;
 use crate::gmp::current;
 use crate::gmp::frame::{Registers, Size};
 use crate::gmp::g::G;
-use crate::gmp::reason::WaitReason;
 use crate::gmp::timer::PlacedTimer;
+use crate::probe::wait_reason::WaitReason;
 use contract::Scheduler;
 use gosched_fiber::NoPreempt;
+use inspect::recordings;
 use one_to_one::no_preempt_in_host;
 use state::backend::{MultiThread, Threads};
 
@@ -315,6 +316,19 @@ pub(crate) fn read_stats() -> SchedStats {
     backend();
     inspect::stats::read_stats()
 }
+
+/// Begins a recording of events. [`end_recording`] must follow, once.
+///
+/// # Errors
+/// Goroutines are threads, or there is no memory.
+pub(crate) fn begin_recording() -> std::io::Result<()> {
+    backend();
+    recordings::begin()
+}
+
+pub(crate) use inspect::recordings::{
+    end as end_recording, release_rings_if_off, rings as event_rings,
+};
 
 /// Writes the state of the scheduler in Go's format: the plain line of `schedtrace`, then every P,
 /// M and G.

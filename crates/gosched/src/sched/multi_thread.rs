@@ -8,8 +8,9 @@ use crate::gmp::commit::Commit;
 use crate::gmp::current;
 use crate::gmp::frame::{Registers, Size};
 use crate::gmp::g::G;
-use crate::gmp::reason::WaitReason;
 use crate::gmp::timer::PlacedTimer;
+use crate::probe::field::StopReason;
+use crate::probe::wait_reason::WaitReason;
 use crate::sched::boot::{main_m, thread_maker};
 use crate::sched::contract::Scheduler;
 use crate::sched::inspect::dump;
@@ -201,7 +202,7 @@ impl Scheduler for MultiThread {
     }
 
     fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {
-        world::with_world_stopped(world::StopReason::Test, |_| f())
+        world::with_world_stopped(StopReason::Test, |_| f())
     }
 
     fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<()> {

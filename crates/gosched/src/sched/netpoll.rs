@@ -6,7 +6,7 @@
 use crate::gmp::commit::Commit;
 use crate::gmp::g::G;
 use crate::gmp::poll_desc::{PollDesc, Side};
-use crate::gmp::reason::WaitReason;
+use crate::probe::wait_reason::WaitReason;
 use crate::protocol::readiness::{Refusal, WaitDecision};
 use crate::sched::contract::Scheduler;
 use crate::sched::state::backend::MultiThread;

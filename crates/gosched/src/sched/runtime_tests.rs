@@ -6,10 +6,11 @@ use super::state::stopping;
 use super::switch::boundary::enter;
 use super::switch::{park, syscall};
 use super::wake;
-use super::world::{StopReason, try_with_world_stopped, with_world_stopped};
+use super::world::{try_with_world_stopped, with_world_stopped};
 use crate::gmp::current;
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
+use crate::probe::field::StopReason;
 use crate::probe::times;
 // The public function: it also stops the runtime from following the number of CPUs.
 use crate::runtime::set_procs;

@@ -7,6 +7,8 @@ pub(crate) mod atomic;
 pub(crate) mod cache_padded;
 pub(crate) mod cell;
 pub(crate) mod clock;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod counter;
 pub(crate) mod cpu_limit;
 #[cfg(ported)]
 pub(crate) mod debug_check;
@@ -25,8 +27,14 @@ pub(crate) mod tcp_inq;
 pub(crate) mod thread_count;
 #[cfg(ported)]
 pub(crate) mod thread_status;
+pub(crate) mod ticks;
 pub(crate) mod topology;
 pub(crate) mod transfer;
+pub(crate) mod zeroed;
+
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "counter_none.rs"]
+pub(crate) mod counter;
 
 #[cfg(not(ported))]
 #[path = "thread_status_none.rs"]

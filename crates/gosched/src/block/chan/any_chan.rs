@@ -3,8 +3,8 @@
 
 use super::core::Chan;
 use crate::block::waiter::{ToReady, Waiter};
-use crate::gmp::reason::WaitReason;
 use crate::probe;
+use crate::probe::wait_reason::WaitReason;
 
 /// A channel of any value type: its lock and its queues.
 pub trait AnyChan {

@@ -10,7 +10,7 @@ use super::recv_future::RecvFuture;
 use super::timer::ChanTimer;
 use crate::block::before_wait;
 use crate::block::select::block_forever;
-use crate::gmp::reason::WaitReason;
+use crate::probe::wait_reason::WaitReason;
 use crate::sys::clock;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};

@@ -4,7 +4,7 @@
 use super::packet::{JoinError, Outcome, PacketHandle};
 use super::{GoId, Goroutine};
 use crate::block::exit;
-use crate::gmp::reason::WaitReason;
+use crate::probe::wait_reason::WaitReason;
 use crate::sys::clock;
 use std::fmt;
 use std::future::{Future, IntoFuture};

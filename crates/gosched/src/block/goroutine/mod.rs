@@ -16,7 +16,7 @@ use crate::gmp::commit::Commit;
 use crate::gmp::current;
 use crate::gmp::g::{Details, G};
 pub use crate::gmp::go_id::GoId;
-use crate::gmp::reason::WaitReason;
+use crate::probe::wait_reason::WaitReason;
 use crate::sched;
 use crate::sys::clock;
 use std::fmt;

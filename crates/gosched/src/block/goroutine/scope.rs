@@ -7,7 +7,7 @@ use super::packet;
 use crate::block::exit;
 use crate::gmp::commit::Commit;
 use crate::gmp::g::G;
-use crate::gmp::reason::WaitReason;
+use crate::probe::wait_reason::WaitReason;
 use crate::sched;
 use std::any::Any;
 use std::marker::PhantomData;

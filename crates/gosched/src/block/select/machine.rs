@@ -17,7 +17,7 @@ use crate::block::waiter::{ToReady, Waiter, Wakeup};
 use crate::gmp::commit::Commit;
 use crate::gmp::current;
 use crate::gmp::g::G;
-use crate::gmp::reason::WaitReason;
+use crate::probe::wait_reason::WaitReason;
 use crate::sched::{self, RuntimeGuard};
 use crate::sys::{clock, random};
 use std::cell::Cell;

@@ -4,7 +4,7 @@
 use super::parking::{Guarded, WaitOptions};
 use crate::block::before_wait;
 use crate::block::waiter::WaitQueue;
-use crate::gmp::reason::WaitReason;
+use crate::probe::wait_reason::WaitReason;
 use std::fmt;
 
 /// A point at which a fixed number of goroutines or threads wait for each other.

@@ -19,8 +19,8 @@ use super::parking::{Guarded, WaitOptions, WaitOutcome};
 use crate::block::before_wait;
 use crate::block::waiter::{Taken, WaitQueue};
 use crate::gmp::current;
-use crate::gmp::reason::WaitReason;
 use crate::probe;
+use crate::probe::wait_reason::WaitReason;
 use crate::protocol::mutex_word::{
     Contender, MutexWord, ParkDecision, ParkOutcome, Removed, ToWake, Unlocked,
 };

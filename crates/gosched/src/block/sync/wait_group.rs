@@ -5,7 +5,7 @@ use super::parking::{Guarded, WaitOptions, WaitOutcome};
 use crate::block::before_wait;
 use crate::block::goroutine;
 use crate::block::waiter::WaitQueue;
-use crate::gmp::reason::WaitReason;
+use crate::probe::wait_reason::WaitReason;
 use crate::sys::clock;
 use std::fmt;
 use std::sync::Arc;

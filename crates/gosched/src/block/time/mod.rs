@@ -16,7 +16,7 @@ use super::limit::WaitTimeout;
 use super::waiter::Wakeup;
 use crate::gmp::commit::Commit;
 use crate::gmp::g::G;
-use crate::gmp::reason::WaitReason;
+use crate::probe::wait_reason::WaitReason;
 use crate::sched;
 use crate::sys::clock;
 use std::time::{Duration, Instant};

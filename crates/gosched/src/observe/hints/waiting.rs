@@ -5,9 +5,9 @@
 use super::holders::Holders;
 use crate::block::wait_record::{ChanEnd, WaitsFor, is_waiting, read_waits_for};
 use crate::gmp::g::G;
-use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::{GState, StateVersion};
+use crate::probe::wait_reason::WaitReason;
 use crate::sched::inspector::MemoryReader;
 use std::collections::{HashMap, HashSet};
 use std::panic::Location;

@@ -5,8 +5,8 @@ use crate::sched::boot::thread_maker;
 use crate::sched::run::{deadlock, schedule};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::thread_requests;
-use crate::sched::switch;
 use crate::sched::switch::spawn;
+use crate::sched::switch::submit::{self, Submission};
 use crate::sched::threads::activity;
 use std::sync::atomic::Ordering;
 
@@ -37,7 +37,7 @@ pub(crate) fn make_main_m() -> OnM<'static> {
 pub(crate) fn become_main_m() -> ! {
     let mut on = make_main_m();
     if let Some(main) = spawn::MAIN.load() {
-        switch::push_next(on.lend(), main);
+        submit::push_next(on.lend(), main, Submission::Spawn);
     }
     schedule::run_m(on.m());
     // A goroutine ended while it was locked to this thread, so the M is gone. The process's first

@@ -1,6 +1,7 @@
 //! Configures preemption from the environment and installs the handler of the preemption signal.
 //! This module never sends the preemption signal: `switch::preempt` does.
 
+use crate::probe::field::PreemptMethod;
 use crate::sched::switch::boundary::InRuntime;
 use crate::sched::switch::{preempt, syscall};
 use crate::sys::fatal::warning;
@@ -88,7 +89,7 @@ pub(crate) unsafe extern "C" fn async_preempt() {
     if on.syscall_state.must_settle() {
         syscall::exit_syscall(on);
     } else {
-        preempt::serve_request(on);
+        preempt::serve_request(on, PreemptMethod::Moved);
     }
 }
 

@@ -11,6 +11,10 @@
 //! The thread maker never creates an M with a P: the new M takes an orphaned P itself.
 
 use crate::gmp::m::M;
+use crate::gmp::record::record;
+use crate::probe::event::EventKind;
+use crate::probe::recorder::{self, EventThread};
+use crate::sched::inspect::recordings;
 use crate::sched::monitor::sysmon::{self, StandIn};
 use crate::sched::run::schedule;
 use crate::sched::state::global::{Locked, SCHED};
@@ -60,6 +64,7 @@ fn apply_cpu_limit() {
 }
 
 fn run_loop() {
+    recorder::set_this_thread(EventThread::ThreadMaker);
     let mut stand_in = StandIn::default();
     loop {
         while thread_requests::REQUESTED.get() == 0 {
@@ -108,6 +113,7 @@ fn make_threads(stand_in: &mut StandIn) {
         stand_in.start_sysmon();
     }
     while let Some(m) = next_m() {
+        record(|| EventKind::MakeThread { m: m.id });
         if !start_thread(m) {
             return;
         }
@@ -182,6 +188,7 @@ pub(crate) fn new_m(id: u32) -> &'static M {
         let before = SCHED.last_m.load();
         m.all_link.store(before);
         if SCHED.last_m.replace_if(before, Some(m)) {
+            recordings::give_ring_to_new_m(m);
             return m;
         }
     }

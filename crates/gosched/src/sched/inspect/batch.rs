@@ -6,8 +6,8 @@
 //! `snapshot`. This module never interrupts a goroutine: `snapshot` does, if the goroutine runs.
 
 use crate::gmp::g::G;
-use crate::gmp::reason::WaitReason;
 use crate::gmp::state::{GState, StateVersion};
+use crate::probe::wait_reason::WaitReason;
 use crate::sched::inspect::stack_copy::{saved_sp, thread_pointer};
 use gosched_fiber::memory;
 use gosched_fiber::stack::Finder;

@@ -7,9 +7,9 @@ pub(crate) use super::types::{Frame, Frames, GoroutineStatus, InterruptPolicy, M
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::M;
-use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
+use crate::probe::wait_reason::WaitReason;
 use crate::sched::inspect::snapshot::Snapshot;
 use crate::sched::inspect::stack_copy::shown_registers;
 use crate::sched::inspect::tables;

@@ -5,7 +5,7 @@ pub(crate) use super::types::{Frame, Frames, GoroutineStatus, InterruptPolicy, M
 
 use crate::gmp::current;
 use crate::gmp::g::G;
-use crate::gmp::reason::WaitReason;
+use crate::probe::wait_reason::WaitReason;
 use std::ops::Range;
 use std::path::Path;
 

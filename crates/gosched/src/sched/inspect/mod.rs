@@ -15,6 +15,8 @@ pub(crate) mod dump;
 #[cfg(ported)]
 pub(crate) mod inspector;
 #[cfg(ported)]
+pub(crate) mod recordings;
+#[cfg(ported)]
 pub(crate) mod snapshot;
 #[cfg(ported)]
 pub(crate) mod stack_copy;
@@ -24,3 +26,6 @@ pub(crate) mod tables;
 #[cfg(not(ported))]
 #[path = "inspector_none.rs"]
 pub(crate) mod inspector;
+#[cfg(not(ported))]
+#[path = "recordings_none.rs"]
+pub(crate) mod recordings;

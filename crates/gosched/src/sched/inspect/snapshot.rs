@@ -32,14 +32,15 @@
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
-use crate::gmp::reason::WaitReason;
 use crate::gmp::state::{GState, StateVersion};
+use crate::probe::field::StopReason;
+use crate::probe::wait_reason::WaitReason;
 use crate::sched::inspect::batch::StackBatch;
 use crate::sched::inspect::stack_copy::{self, StackCopy};
 use crate::sched::inspect::tables;
 use crate::sched::inspect::types::InterruptPolicy;
 use crate::sched::switch::{preempt, syscall};
-use crate::sched::world::{self, StopReason};
+use crate::sched::world;
 use crate::sys::forked;
 use crate::sys::thread_status::{self, BlockedSyscall, ThreadStatus};
 use gosched_fiber::arch::{self, Registers, SAVED_WORDS};

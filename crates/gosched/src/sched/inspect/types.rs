@@ -1,8 +1,8 @@
 //! The data that `inspect` returns, on every system. These types never contain a reference to a G,
 //! an M or a P: they contain ids and addresses.
 
-use crate::gmp::reason::WaitReason;
 use crate::gmp::state::GState;
+use crate::probe::wait_reason::WaitReason;
 use std::collections::VecDeque;
 use std::fmt::{self, Display};
 use std::path::Path;

@@ -7,6 +7,7 @@ use crate::gmp::p::PStatus;
 use crate::sched::run::poll;
 use crate::sched::state::global::{MAX_PROCS, SCHED};
 use crate::sched::state::{poller_role, sysmon_alarm, thread_requests};
+use crate::sched::switch::submit::Submission;
 use crate::sched::{events, wake};
 use crate::sys::poller;
 use std::os::fd::AsRawFd;
@@ -140,7 +141,7 @@ impl PollWatch {
             self.since = now;
             let mut ready = GList::new();
             events::poll_ready_up_to(poll::BUSY_POLL_BATCH, &mut ready, Some(Duration::ZERO));
-            poll::inject_last(ready);
+            poll::inject_last(ready, Submission::Io);
         }
     }
 }

@@ -33,7 +33,7 @@ use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::gmp::poll_desc;
-use crate::gmp::preempt_request::PreemptReason;
+use crate::probe::field::PreemptReason;
 use crate::sched::monitor::in_flight;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{poller_role, stopping, timekeeper};

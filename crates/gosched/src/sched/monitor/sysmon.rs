@@ -19,6 +19,7 @@
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
 use crate::gmp::poll_desc;
+use crate::probe::recorder::{self, EventThread};
 use crate::sched::inspect::schedtrace;
 use crate::sched::monitor::poll_watch::{self, PollWatch};
 use crate::sched::monitor::retake::{self, SysmonTick};
@@ -51,6 +52,7 @@ const CPU_LIMIT_INTERVAL_NANOS: u64 = 1_000_000_000;
 /// Starts sysmon's thread. Returns whether the system granted it.
 fn start() -> bool {
     let run = || {
+        recorder::set_this_thread(EventThread::Sysmon);
         let mut sysmon = Sysmon::new();
         loop {
             sysmon.run_once(true);

@@ -4,11 +4,13 @@
 
 use crate::gmp::g::G;
 use crate::gmp::token::{OnM, OwnedP};
+use crate::probe;
+use crate::probe::field::{GlobalReason, Source};
 use crate::protocol::attention::AttentionFlag::{Interrupted, TooManyStopped};
 use crate::sched::run::{idle, poll, steal, timers};
-use crate::sched::state::global::{GLOBAL_QUEUE_INTERVAL_TICKS, SCHED};
+use crate::sched::state::global::{GLOBAL_QUEUE_INTERVAL_TICKS, Locked, SCHED};
 use crate::sched::state::{poller_role, seeded, stopping, timekeeper};
-use crate::sched::switch::{refill_from_global, start_or_inherit_slice};
+use crate::sched::switch::{recorded, refill_from_global, start_or_inherit_slice};
 use crate::sched::wake;
 use std::sync::atomic::Ordering;
 
@@ -40,7 +42,7 @@ pub(crate) fn find_runnable(mut on: OnM<'_>) -> Option<&'static G> {
             .or_else(|| {
                 seeded::draw_steal_first(p.on_m().m()).then(|| steal_work(p.lend())).flatten()
             })
-            .or_else(|| SCHED.attention.is_any_set().then(|| take_run_next(p.lend())).flatten())
+            .or_else(|| SCHED.attention.must_search().then(|| take_run_next(p.lend())).flatten())
             .or_else(|| poll_before_interrupted(p.lend()))
             .or_else(|| take_priority(p.lend()))
             .or_else(|| take_local(p.lend()))
@@ -58,45 +60,66 @@ pub(crate) fn find_runnable(mut on: OnM<'_>) -> Option<&'static G> {
 
 /// Takes another G if a pair of Gs that keep making each other ready has used up its budget of
 /// turns. (In Go, such a pair is preempted after 10 ms.)
-fn take_other_after_pair(p: OwnedP<'_>) -> Option<&'static G> {
+fn take_other_after_pair(mut p: OwnedP<'_>) -> Option<&'static G> {
     if !p.has_spent_pair_budget() {
         return None;
     }
     p.start_slice();
-    let global = || SCHED.lock.lock().pop();
-    let g = global().or_else(|| p.queue().take_first())?;
-    Some(g)
+    let global = pop_global(p.lend(), GlobalReason::Pair, Locked::pop);
+    global.or_else(|| {
+        let (g, position) = p.queue().take_first_and_position()?;
+        p.on_m().set_source(Source::Queue(position));
+        Some(g)
+    })
+}
+
+/// Takes one G from the global queue with `pop`. `why` is recorded.
+fn pop_global(
+    mut p: OwnedP<'_>,
+    why: GlobalReason,
+    pop: fn(&mut Locked) -> Option<&'static G>,
+) -> Option<&'static G> {
+    let mut locked = SCHED.lock.lock();
+    let before = locked.queue.len();
+    let g = pop(&mut locked);
+    if probe::is_recording() {
+        recorded::record_take(p.lend(), g, why, before, locked.queue.len());
+    }
+    drop(locked);
+    p.on_m().set_source(Source::Global);
+    g
 }
 
 /// Takes one G from the global queue in every 61st slice of a P, so that a local queue that is
 /// never empty does not starve the global queue.
 /// Go: schedtick%61 in findRunnable.
-fn take_global_for_fairness(p: OwnedP<'_>) -> Option<&'static G> {
+fn take_global_for_fairness(mut p: OwnedP<'_>) -> Option<&'static G> {
     if !p.tick().is_multiple_of(GLOBAL_QUEUE_INTERVAL_TICKS)
         || SCHED.queued.load(Ordering::Relaxed) == 0
     {
         return None;
     }
-    let g = SCHED.lock.lock().pop()?;
+    let g = pop_global(p.lend(), GlobalReason::Tick, Locked::pop)?;
     p.start_slice();
     Some(g)
 }
 
 /// Takes the P's `run_next`, ahead of Gs that must run before the rest of the P's own queue.
-fn take_run_next(p: OwnedP<'_>) -> Option<&'static G> {
+fn take_run_next(mut p: OwnedP<'_>) -> Option<&'static G> {
     let g = p.queue().take_run_next()?;
+    p.on_m().set_source(Source::RunNext);
     p.inherit_slice();
     Some(g)
 }
 
 /// Takes a G that must run before others: an interrupted G, or, if too many Ms are stopped together
 /// with their Gs, one of these Gs.
-fn take_priority(p: OwnedP<'_>) -> Option<&'static G> {
+fn take_priority(mut p: OwnedP<'_>) -> Option<&'static G> {
     if !SCHED.attention.is_set(Interrupted) && !SCHED.attention.is_set(TooManyStopped) {
         return None;
     }
     p.io_ahead_streak.store(0, Ordering::Relaxed);
-    let g = SCHED.lock.lock().pop_priority()?;
+    let g = pop_global(p.lend(), GlobalReason::First, Locked::pop_priority)?;
     p.start_slice();
     Some(g)
 }
@@ -117,8 +140,9 @@ fn poll_before_interrupted(p: OwnedP<'_>) -> Option<&'static G> {
 
 /// Takes the P's `run_next`, or else the first G of the P's own queue.
 /// Go: runqget.
-fn take_local(p: OwnedP<'_>) -> Option<&'static G> {
-    let (g, slice) = p.queue().take()?;
+fn take_local(mut p: OwnedP<'_>) -> Option<&'static G> {
+    let (g, slice, source) = recorded::take(p.lend())?;
+    p.on_m().set_source(source);
     start_or_inherit_slice(p, slice);
     Some(g)
 }
@@ -129,11 +153,10 @@ fn take_global_batch(mut p: OwnedP<'_>) -> Option<&'static G> {
     if SCHED.queued.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    let g = refill_from_global(&mut SCHED.lock.lock(), p.lend());
-    if g.is_some() {
-        p.start_slice();
-    }
-    g
+    let g = refill_from_global(&mut SCHED.lock.lock(), p.lend())?;
+    p.start_slice();
+    p.on_m().set_source(Source::Global);
+    Some(g)
 }
 
 /// Takes a G that I/O made ready.
@@ -144,6 +167,7 @@ fn poll_io(mut p: OwnedP<'_>) -> Option<&'static G> {
     }
     let g = poll::poll_for_g(p.lend())?;
     p.start_slice();
+    p.on_m().set_source(Source::Poll);
     Some(g)
 }
 
@@ -155,11 +179,13 @@ fn steal_work(mut p: OwnedP<'_>) -> Option<&'static G> {
         if !wake::may_spin() {
             return None;
         }
-        m.spinning.start(&SCHED.counts);
+        wake::start_spinning(m);
     }
-    let own = p.queue_len();
-    let g = steal::steal(p.lend())?;
-    p.count_steal(p.queue_len().saturating_sub(own) as u64 + 1);
+    let (victim, stolen) = steal::steal(p.lend())?;
+    p.count_steal(u64::from(stolen.count.max(1)));
     p.start_slice();
-    Some(g)
+    if probe::is_recording() {
+        recorded::record_steal(p.on_m(), victim, &stolen);
+    }
+    Some(stolen.g)
 }

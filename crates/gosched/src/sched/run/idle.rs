@@ -11,6 +11,9 @@ use crate::gmp::list::GList;
 use crate::gmp::p::P;
 use crate::gmp::poll_desc;
 use crate::gmp::token::{OnM, OwnedP};
+use crate::probe;
+use crate::probe::event::EventKind;
+use crate::probe::field::Source;
 use crate::sched::events::VIRTUAL_TIME_IO_GRACE;
 use crate::sched::run::{deadlock, poll, steal, timers};
 use crate::sched::state::global::{Locked, SCHED};
@@ -37,6 +40,7 @@ pub(crate) fn release_p_and_recheck(mut p: OwnedP<'_>) -> Option<&'static G> {
     if !locked.queue.is_empty() {
         let g = refill_from_global(&mut locked, p.lend());
         drop(locked);
+        p.on_m().set_source(Source::Global);
         p.start_slice();
         return g;
     }
@@ -68,6 +72,10 @@ pub(crate) fn stop_m(mut on: OnM<'_>) -> bool {
             return true;
         }
         let sleep = Sleep::begin(on.lend(), &mut locked, is_quiet, has_polled_in_virtual_time);
+        if probe::is_recording() {
+            let keeps_time = sleep.timer_delay.is_some();
+            on.record(EventKind::Sleep { polls: sleep.polls, keeps_time });
+        }
         drop(locked);
         is_quiet = true;
         has_polled_in_virtual_time = sleep.polls && clock::is_virtual();
@@ -76,6 +84,9 @@ pub(crate) fn stop_m(mut on: OnM<'_>) -> bool {
         let timeout = earlier(wake_delay, (!rested).then_some(IDLE_TIME));
         let mut ready = GList::new();
         let woken = sleep.sleep(on.lend(), timeout, &mut ready);
+        if probe::is_recording() {
+            on.record(EventKind::Awake {});
+        }
         if !ready.is_empty() {
             return leave_poller_with_ready(on.lend(), ready, woken);
         }
@@ -232,7 +243,7 @@ fn handle_timeout(on: OnM<'_>, for_timer: bool) -> TimeoutOutcome {
         let p = timekeeper::are_due().then(|| locked.pop_idle_p()).flatten();
         drop(locked);
         return p.map_or(TimeoutOutcome::ChecksAgain, |p| {
-            m.spinning.start(&SCHED.counts);
+            wake::start_spinning(m);
             TimeoutOutcome::Fires(p)
         });
     }

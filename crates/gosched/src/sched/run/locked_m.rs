@@ -4,6 +4,8 @@
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::token::{OnM, OwnedP};
+use crate::probe;
+use crate::probe::event::EventKind;
 use crate::sched::run::deadlock;
 use crate::sched::state::global::{SCHED, check_runnable};
 use crate::sched::wake::{self, give, hand_off};
@@ -20,11 +22,17 @@ pub(crate) fn stop_locked_m(mut on: OnM<'_>) {
     if let Some((p, _)) = on.own_p().map(OwnedP::release) {
         hand_off::hand_off(p);
     }
+    if probe::is_recording() {
+        on.record(EventKind::Sleep { polls: false, keeps_time: false });
+    }
     let last = deadlock::is_possible(&SCHED.lock.lock());
     if !(last && deadlock::sleep_as_the_last(on.lend())) {
         sleep_and_spill_cache(on.lend());
     }
     SCHED.lock.lock().locked_ms -= 1;
+    if probe::is_recording() {
+        on.record(EventKind::Awake {});
+    }
     give::acquire_next_p(on);
 }
 

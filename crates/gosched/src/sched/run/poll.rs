@@ -23,13 +23,16 @@
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
+use crate::gmp::record::record;
 use crate::gmp::token::{OnM, OwnedP};
+use crate::probe::field::Place;
 use crate::protocol::attention::AttentionFlag;
 use crate::protocol::poll_role;
 use crate::sched::state::global::{self, Locked, SCHED};
 use crate::sched::state::poller_role;
+use crate::sched::switch::submit::{self, Submission};
 use crate::sched::threads::wait;
-use crate::sched::{events, switch, wake};
+use crate::sched::{events, wake};
 use crate::sys::clock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -45,6 +48,9 @@ pub(crate) fn poll_for_g(mut p: OwnedP<'_>) -> Option<&'static G> {
     POLL_COUNT.fetch_add(1, Ordering::Relaxed);
     events::poll_ready(&mut ready, Some(Duration::ZERO));
     let first = pop_goroutine(&mut ready);
+    if let Some(first) = first {
+        record(|| submit::submission(first, Submission::Io, Place::Nowhere));
+    }
     if inject_local(p.on_m(), ready) {
         wake::wake_if_idle();
     }
@@ -66,7 +72,7 @@ pub(crate) fn poll_when_busy(mut p: OwnedP<'_>) {
     POLL_COUNT.fetch_add(1, Ordering::Relaxed);
     if SCHED.queued.load(Ordering::Relaxed) > LONG_GLOBAL_QUEUE {
         events::poll_ready(&mut ready, Some(Duration::ZERO));
-        return inject_last(ready);
+        return inject_last(ready, Submission::Io);
     }
     events::poll_ready_up_to(BUSY_POLL_BATCH, &mut ready, Some(Duration::ZERO));
     inject_ready(p.on_m(), ready);
@@ -100,7 +106,7 @@ pub(crate) fn inject_ready(on: OnM<'_>, ready: GList) {
 fn inject_local(mut on: OnM<'_>, mut ready: GList) -> bool {
     let mut pushed = false;
     while let Some(g) = pop_goroutine(&mut ready) {
-        switch::push(on.lend(), g);
+        submit::push(on.lend(), g, Submission::Io);
         pushed = true;
     }
     pushed
@@ -122,18 +128,23 @@ fn pop_goroutine(ready: &mut GList) -> Option<&'static G> {
 /// Puts Gs that are ready before all other Gs in the global queue. Called by a thread without a P.
 pub(crate) fn inject_first(ready: GList) {
     inject_global(ready, |locked, g| {
+        record(|| submit::submission(g, Submission::Io, Place::GlobalFirst));
         locked.push_interrupted(g);
         poller_role::IO_UNCLAIMED.store(true, Ordering::Relaxed);
     });
 }
 
 /// Puts Gs that are ready at the tail of the global queue. A thread without a P may call this.
-pub(crate) fn inject_last(ready: GList) {
-    inject_global(ready, Locked::push);
+/// `why` is recorded.
+pub(crate) fn inject_last(ready: GList, why: Submission) {
+    inject_global(ready, |locked, g| {
+        record(|| submit::submission(g, why, Place::Global));
+        locked.push(g);
+    });
 }
 
 /// Puts Gs that are ready into the global queue with `push`, and starts a spinner if needed.
-fn inject_global(mut ready: GList, push: fn(&mut Locked, &'static G)) {
+fn inject_global(mut ready: GList, push: impl Fn(&mut Locked, &'static G)) {
     let Some(first) = pop_goroutine(&mut ready) else { return };
     let mut locked = SCHED.lock.lock();
     push(&mut locked, first);

@@ -6,6 +6,8 @@ use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::state::GState;
 use crate::gmp::token::{OnM, OwnedP};
+use crate::probe;
+use crate::probe::event::EventKind;
 use crate::sched::run::{find, locked_m};
 use crate::sched::state::counts;
 use crate::sched::state::global::SCHED;
@@ -47,6 +49,9 @@ pub(crate) fn run_m(m: &'static M) {
     let mut on = unsafe { OnM::of(m) };
     // From here on, other threads can signal and inspect this thread.
     m.set_tid(thread_status::id());
+    if probe::is_recording() {
+        m.record(EventKind::StartThread {});
+    }
     while let Some(g) = next(on.lend()) {
         run(on.lend(), g);
         if m.is_dying() {
@@ -57,6 +62,9 @@ pub(crate) fn run_m(m: &'static M) {
         }
     }
     end(on);
+    if probe::is_recording() {
+        m.record(EventKind::EndThread {});
+    }
     // SAFETY: carried, counted — attached, and preemption turned off, above.
     unsafe { arch::preempt_enable() };
     current::set_is_m(false);

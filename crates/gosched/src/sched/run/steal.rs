@@ -4,6 +4,7 @@
 use crate::gmp::g::G;
 use crate::gmp::p::{P, PStatus};
 use crate::gmp::token::OwnedP;
+use crate::protocol::run_queue::Stolen;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::stopping;
 use crate::sys::Lock;
@@ -29,13 +30,13 @@ fn nap() {
 }
 
 /// Steals from other Ps for the owner of `p`, whose queue is empty (except in the seeded mode).
-/// Returns one G; the other stolen Gs are in the queue of `p`.
+/// Returns the P that was stolen from, and what: one G to run, the others are in the queue of `p`.
 /// Go: stealWork.
 ///
 /// If Gs on other Ps keep passing control to each other through `run_next`, there seems to be a G
 /// to steal on each pass, but there is none. The thief then naps and stays a spinner. If it went to
 /// sleep instead, the next G that is made ready would wake it.
-pub(crate) fn steal(mut p: OwnedP<'_>) -> Option<&'static G> {
+pub(crate) fn steal(mut p: OwnedP<'_>) -> Option<(&'static P, Stolen<G>)> {
     let coprimes = coprimes()?;
     loop {
         let turns = total_run_next_takes();
@@ -58,7 +59,7 @@ fn total_run_next_takes() -> u32 {
 
 /// Tries to steal from each other P once. Takes a `run_next` only if `last` is set.
 /// Go: runqsteal for each victim.
-fn steal_once(p: OwnedP<'_>, coprimes: &Coprimes, last: bool) -> Option<&'static G> {
+fn steal_once(p: OwnedP<'_>, coprimes: &Coprimes, last: bool) -> Option<(&'static P, Stolen<G>)> {
     let node = p.node.load(Ordering::Relaxed);
     let near = |index: usize| {
         SCHED.p(index).is_none_or(|victim| victim.node.load(Ordering::Relaxed) == node)
@@ -66,7 +67,8 @@ fn steal_once(p: OwnedP<'_>, coprimes: &Coprimes, last: bool) -> Option<&'static
     StealOrder::new(coprimes, p.random.next(), near).find_map(|index| {
         let other = |victim: &&'static P| victim.id != p.id && victim.status() != PStatus::Dead;
         let victim = SCHED.p(index).filter(other)?;
-        p.steal_from(victim, last.then_some(nap as fn()))
+        let stolen = p.steal_from(victim, last.then_some(nap as fn()))?;
+        Some((victim, stolen))
     })
 }
 

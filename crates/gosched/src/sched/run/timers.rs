@@ -15,15 +15,18 @@
 
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
+use crate::gmp::record::record;
 use crate::gmp::timer::{NEVER, PlacedTimer, TimerHeap};
 use crate::gmp::token::OwnedP;
+use crate::probe::event::EventKind;
 use crate::protocol::timekeeping::{Refreshed, WakeForTimer};
 use crate::sched::run::poll;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::timekeeper::{self, TIMEKEEPING};
 use crate::sched::state::{poller_role, sysmon_alarm, thread_requests};
+use crate::sched::switch::submit::{self, Submission};
 use crate::sched::threads::wait;
-use crate::sched::{switch, wake};
+use crate::sched::wake;
 use crate::sys::clock;
 use crate::sys::forked;
 use std::time::Duration;
@@ -139,6 +142,7 @@ pub(crate) fn run_due(mut p: OwnedP<'_>) -> bool {
         }
     }
     refresh_after_firing();
+    record(|| EventKind::Timers { ready: ready.len() as u32 });
     // The first G runs next; the others follow in the order in which their timers fired.
     let mut first = None;
     while let Some(g) = ready.pop_front() {
@@ -149,11 +153,11 @@ pub(crate) fn run_due(mut p: OwnedP<'_>) -> bool {
         g.make_runnable();
         match first {
             None => first = Some(g),
-            Some(_) => switch::push(p.on_m(), g),
+            Some(_) => submit::push(p.on_m(), g, Submission::Timer),
         }
     }
     if let Some(first) = first {
-        switch::push_next(p.on_m(), first);
+        submit::push_next(p.on_m(), first, Submission::Timer);
         wake::wake_if_idle();
     }
     first.is_some()
@@ -182,7 +186,8 @@ pub(crate) fn run_due_by_sysmon() {
         heap.fire_due(now, FIRE_BATCH, &mut ready);
     }
     refresh_after_firing();
-    poll::inject_last(ready);
+    record(|| EventKind::Timers { ready: ready.len() as u32 });
+    poll::inject_last(ready, Submission::Timer);
 }
 
 /// Wakes an M, on sysmon's thread, if a timer is due, a P is idle and there is no timekeeper.

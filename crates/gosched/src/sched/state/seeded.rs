@@ -2,6 +2,7 @@
 //! steals a G: its callers act on the draw.
 
 use crate::gmp::m::M;
+use crate::probe::field::PreemptReason;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) static ON: AtomicBool = AtomicBool::new(false);
@@ -17,6 +18,13 @@ pub(crate) fn draw_one_in(m: &M, times: u32) -> bool {
 #[inline]
 pub(crate) fn draw_push_to_tail(m: &M) -> bool {
     draw_one_in(m, 2)
+}
+
+/// Sometimes requests that the running G yield when it next leaves the runtime.
+pub(crate) fn draw_yield(m: &M) {
+    if draw_one_in(m, 8) {
+        m.request_preempt(PreemptReason::Seeded, 0);
+    }
 }
 
 /// Returns whether a P steals before it takes from its own queue.

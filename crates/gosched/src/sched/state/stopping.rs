@@ -3,6 +3,8 @@
 
 use crate::gmp::p::{P, PStatus};
 use crate::gmp::token::OwnedP;
+use crate::probe;
+use crate::probe::event::EventKind;
 use crate::sched::state::global::{Locked, SCHED, STOP_NOTE};
 
 #[inline]
@@ -24,6 +26,9 @@ pub(crate) fn release_p_for_stop(p: OwnedP<'_>) {
         return;
     }
     let (p, on) = p.release();
+    if on.spinning.is_spinning() && probe::is_recording() {
+        on.record(EventKind::StopSpinning { found: false });
+    }
     on.spinning.stop_without_work(&SCHED.counts);
     on.carrier.set_preempt_pending(false);
     count_stopped(&mut locked, p);

@@ -14,6 +14,7 @@
 //! retaker's code is in `syscall`.
 
 use crate::gmp::token::{MayMove, OnM};
+use crate::probe::field::PreemptMethod;
 use crate::sched::switch::{preempt, syscall};
 use gosched_fiber::arch;
 use gosched_fiber::carrier::{Role, role};
@@ -115,7 +116,7 @@ fn serve_preempt_request() {
         let may_move = inside.may_move();
         let carrier = &may_move.carrier;
         if carrier.preempt_disable_count() == 1 && carrier.is_preempt_pending() {
-            preempt::serve_request(may_move);
+            preempt::serve_request(may_move, PreemptMethod::Leaving);
         }
         let again = inside.leave_without_serving();
         // SAFETY: carried — the caller is a goroutine.

@@ -29,10 +29,12 @@ pub(crate) mod no_preempt;
 pub(crate) mod park;
 pub(crate) mod preempt;
 pub(crate) mod prepared;
+pub(crate) mod recorded;
 pub(crate) mod spawn;
 pub(crate) mod spill;
 pub(crate) mod stacks;
 pub(crate) mod stopped_m;
+pub(crate) mod submit;
 pub(crate) mod syscall;
 
 use crate::gmp::g::G;
@@ -41,9 +43,11 @@ use crate::gmp::state::GState;
 use crate::gmp::token::{MayMove, OnM, OwnedP};
 use crate::gmp::track::TRACKING_PERIOD;
 use crate::probe;
+use crate::probe::field::{GlobalReason, Place, Source};
 use crate::protocol::run_queue::TimeSlice;
 use crate::sched::state::global::{self, Locked, SCHED};
-use crate::sched::state::{poller_role, seeded, timekeeper};
+use crate::sched::state::{poller_role, timekeeper};
+use crate::sched::switch::submit::{Submission, push, push_next};
 use crate::sched::wake;
 use crate::sys::debug_check::debug_check;
 use gosched_fiber::arch::{self, SavedContext};
@@ -65,7 +69,10 @@ enum Next {
 pub(crate) fn depart(mut may_move: MayMove<'_>, g: &'static G, departure: Departure) {
     match may_move.own_p().map_or(Next::NeedsG0, |p| pick_next(p, track)) {
         Next::Found(next) => switch_to_g(may_move, g, next, departure),
-        Next::Empty | Next::NeedsG0 => switch_to_g0(may_move, g, departure),
+        Next::Empty | Next::NeedsG0 if probe::is_recording() => {
+            depart_recorded(may_move, g, departure);
+        }
+        Next::Empty | Next::NeedsG0 => switch_to_g0_unrecorded(may_move, g, departure),
     }
 }
 
@@ -75,12 +82,10 @@ pub(crate) fn depart(mut may_move: MayMove<'_>, g: &'static G, departure: Depart
 /// Go: gosched_m.
 #[inline(always)]
 pub(crate) fn depart_yielding(mut may_move: MayMove<'_>, g: &'static G) {
-    let Some(mut p) = may_move.own_p() else {
-        return switch_to_g0(may_move, g, Departure::Yield { g, held: false });
-    };
+    let Some(mut p) = may_move.own_p() else { return yield_through_g0(may_move, g) };
     match pick_next(p.lend(), track_yielding) {
         Next::Found(next) => switch_to_g(may_move, g, next, Departure::Yield { g, held: false }),
-        Next::NeedsG0 => switch_to_g0(may_move, g, Departure::Yield { g, held: false }),
+        Next::NeedsG0 => yield_through_g0(may_move, g),
         // With both queues empty, the calling G would be the next G itself.
         Next::Empty if SCHED.queued.load(Ordering::Relaxed) == 0 => p.start_slice(),
         Next::Empty => {
@@ -97,11 +102,86 @@ pub(crate) fn depart_yielding(mut may_move: MayMove<'_>, g: &'static G) {
     }
 }
 
+/// Yields through g0, which chooses the next G, unless only the recording of events has led here.
+fn yield_through_g0(may_move: MayMove<'_>, g: &'static G) {
+    if probe::is_recording() {
+        return depart_yielding_recorded(may_move, g);
+    }
+    switch_to_g0_unrecorded(may_move, g, Departure::Yield { g, held: false });
+}
+
+/// As [`depart`], while events are recorded.
+#[cold]
+#[inline(never)]
+fn depart_recorded(mut may_move: MayMove<'_>, g: &'static G, departure: Departure) {
+    match may_move.own_p().and_then(take_next_recorded) {
+        Some(next) => switch_to_g_recorded(may_move, g, next, departure),
+        None => switch_to_g0_recorded(may_move, g, departure),
+    }
+}
+
+/// As [`depart_yielding`], while events are recorded.
+#[cold]
+#[inline(never)]
+fn depart_yielding_recorded(mut may_move: MayMove<'_>, g: &'static G) {
+    let needs_g0 = may_move.own_p().is_none_or(needs_g0);
+    if let Some(next) = may_move.own_p().and_then(take_next_recorded) {
+        recorded::record_yield(may_move.on_m(), g, false);
+        return switch_to_g_recorded(may_move, g, next, Departure::Yield { g, held: false });
+    }
+    let Some(mut p) = may_move.own_p().filter(|_| !needs_g0) else {
+        recorded::record_yield(may_move.on_m(), g, false);
+        return switch_to_g0_recorded(may_move, g, Departure::Yield { g, held: false });
+    };
+    if SCHED.queued.load(Ordering::Relaxed) == 0 {
+        recorded::record_yield(p.on_m(), g, true);
+        return p.start_slice();
+    }
+    let mut locked = SCHED.lock.lock();
+    let next = take_share_recorded(&mut locked, p.lend());
+    p.start_slice();
+    recorded::record_yield(p.on_m(), g, next.is_none());
+    if let Some(next) = next {
+        p.on_m().set_source(Source::Global);
+        std::mem::forget(locked);
+        switch_to_g_recorded(may_move, g, next, Departure::Yield { g, held: true });
+    }
+}
+
+/// Takes the next G from the P's own queue, and starts or continues a slice. Returns `None` if the
+/// queue is empty, or if g0 must choose.
+fn take_next_recorded(mut p: OwnedP<'_>) -> Option<&'static G> {
+    if needs_g0(p.lend()) {
+        return None;
+    }
+    let (g, slice, source) = recorded::take(p.lend())?;
+    p.on_m().set_source(source);
+    start_or_inherit_slice(p, slice);
+    Some(g)
+}
+
+/// As [`switch_to_g`], while events are recorded.
+fn switch_to_g_recorded(
+    mut may_move: MayMove<'_>,
+    g: &'static G,
+    next: &'static G,
+    departure: Departure,
+) {
+    if !can_switch_to_g(may_move.on_m(), next, &departure) {
+        may_move.set_picked(next);
+        return switch_to_g0(may_move, g, departure);
+    }
+    let departure = recorded::record_departure(may_move.on_m(), departure);
+    recorded::record_run(may_move.on_m(), next);
+    switch_directly(may_move, g, next, departure);
+}
+
 /// Takes the P's share of the global queue: returns the first G and puts the rest into the P's own
 /// queue, which must be empty.
 /// Go: globrunqgetbatch.
 pub(crate) fn refill_from_global(locked: &mut Locked, p: OwnedP<'_>) -> Option<&'static G> {
-    let first = take_share(locked, p);
+    let first =
+        if probe::is_recording() { take_share_recorded(locked, p) } else { take_share(locked, p) };
     locked.publish_take(first)
 }
 
@@ -112,13 +192,23 @@ fn take_share(locked: &mut Locked, p: OwnedP<'_>) -> Option<&'static G> {
     beside.or_else(|| spill::refill(p.queue(), locked.queue.any(), SCHED.procs()))
 }
 
+/// As [`take_share`], while events are recorded.
+#[cold]
+#[inline(never)]
+fn take_share_recorded(locked: &mut Locked, p: OwnedP<'_>) -> Option<&'static G> {
+    let before = locked.queue.len();
+    let beside = locked.queue.pop_stopped_or_interrupted();
+    let why = if beside.is_some() { GlobalReason::First } else { GlobalReason::Empty };
+    let first = beside.or_else(|| spill::refill(p.queue(), locked.queue.any(), SCHED.procs()));
+    recorded::record_take(p, first, why, before, locked.queue.len());
+    first
+}
+
 /// Takes the next G from the P's own queue, or returns [`Next::NeedsG0`] if g0 must choose. Calls
 /// `if_tracked` for each tracked departure; `if_tracked` returns whether g0 must choose.
 #[inline(always)]
 fn pick_next(mut p: OwnedP<'_>, if_tracked: impl Fn(OwnedP<'_>) -> bool) -> Next {
-    let due = p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
-        && (SCHED.queued.load(Ordering::Relaxed) > 0 || poller_role::should_poll());
-    if due
+    if is_global_check_due(p.lend())
         || timekeeper::are_due()
         || (p.count_departure() && if_tracked(p.lend()))
         || SCHED.attention.is_any_set()
@@ -133,6 +223,23 @@ fn pick_next(mut p: OwnedP<'_>, if_tracked: impl Fn(OwnedP<'_>) -> bool) -> Next
             Next::Found(g)
         }
     }
+}
+
+/// Returns whether this is the slice before which the global queue or the poller is checked, and
+/// there is something to check.
+#[inline(always)]
+fn is_global_check_due(p: OwnedP<'_>) -> bool {
+    p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
+        && (SCHED.queued.load(Ordering::Relaxed) > 0 || poller_role::should_poll())
+}
+
+/// Returns whether g0 must choose the next G, as [`pick_next`] does, while events are recorded.
+fn needs_g0(mut p: OwnedP<'_>) -> bool {
+    is_global_check_due(p.lend())
+        || timekeeper::are_due()
+        || p.has_spent_pair_budget()
+        || SCHED.attention.must_search()
+        || p.on_m().carrier.slow_path_flags() != 0
 }
 
 /// Marks the departing G as tracked. Returns whether a pair of Gs has used up its budget on this P;
@@ -175,13 +282,29 @@ pub(crate) fn start_or_inherit_slice(p: OwnedP<'_>, slice: TimeSlice) {
 /// Go: none: Go always goes through g0.
 #[inline(always)]
 fn switch_to_g(mut may_move: MayMove<'_>, g: &'static G, next: &'static G, departure: Departure) {
-    let direct = !next.pinned.is_pinned()
-        && can_publish_quickly(may_move.on_m(), &departure)
-        && stacks::ensure_cached_stack(may_move.on_m(), next);
-    if !direct {
+    if !can_switch_to_g(may_move.on_m(), next, &departure) {
         may_move.set_picked(next);
         return switch_to_g0(may_move, g, departure);
     }
+    switch_directly(may_move, g, next, departure);
+}
+
+/// Returns whether `next` can run without g0 in between.
+#[inline(always)]
+fn can_switch_to_g(mut on: OnM<'_>, next: &'static G, departure: &Departure) -> bool {
+    !next.pinned.is_pinned()
+        && can_publish_quickly(on.lend(), departure)
+        && stacks::ensure_cached_stack(on, next)
+}
+
+/// Switches from `g` to `next`, for which [`can_switch_to_g`] has returned true.
+#[inline(always)]
+fn switch_directly(
+    mut may_move: MayMove<'_>,
+    g: &'static G,
+    next: &'static G,
+    departure: Departure,
+) {
     next.transition(GState::Runnable, GState::Running);
     may_move.set_curg(Some(next));
     let to = saved(next);
@@ -199,16 +322,36 @@ fn can_publish_quickly(on: OnM<'_>, departure: &Departure) -> bool {
 /// Switches from `g` to g0.
 /// Go: mcall.
 #[inline(always)]
-pub(crate) fn switch_to_g0(mut may_move: MayMove<'_>, g: &'static G, departure: Departure) {
+pub(crate) fn switch_to_g0(may_move: MayMove<'_>, g: &'static G, departure: Departure) {
+    if probe::is_recording() {
+        return switch_to_g0_recorded(may_move, g, departure);
+    }
+    switch_to_g0_unrecorded(may_move, g, departure);
+}
+
+/// As [`switch_to_g0`], for a caller that has tested whether events are recorded.
+#[inline(always)]
+fn switch_to_g0_unrecorded(mut may_move: MayMove<'_>, g: &'static G, departure: Departure) {
     may_move.set_curg(None);
     let to = may_move.g0.as_ptr();
     // SAFETY: to — g0 waits in `execute`, and only this M resumes it.
     unsafe { switch(may_move.on_m(), saved(g), to, departure) };
 }
 
+/// As [`switch_to_g0`], while events are recorded.
+#[cold]
+#[inline(never)]
+fn switch_to_g0_recorded(mut may_move: MayMove<'_>, g: &'static G, departure: Departure) {
+    let departure = recorded::record_departure(may_move.on_m(), departure);
+    switch_to_g0_unrecorded(may_move, g, departure);
+}
+
 /// Switches from g0 to `g`. Returns when the M is back on g0 and the departure is published.
 /// Go: execute.
-pub(crate) fn execute(on: OnM<'_>, g: &'static G) {
+pub(crate) fn execute(mut on: OnM<'_>, g: &'static G) {
+    if probe::is_recording() {
+        recorded::record_run(on.lend(), g);
+    }
     g.transition(GState::Runnable, GState::Running);
     on.set_curg(Some(g));
     let from = on.g0.as_ptr();
@@ -255,10 +398,11 @@ pub(crate) fn publish_departure() {
             g.transition(GState::Running, GState::Waiting);
             if !commit.run(g) {
                 g.transition(GState::Waiting, GState::Runnable);
-                push_next(on, g);
+                push_next(on, g, Submission::NoWait);
                 wake::wake_if_idle();
             }
         }
+        Departure::RecordedYield { g, held } => publish_recorded_yield(on, g, held),
         Departure::Yield { g, held } => {
             g.transition(GState::Running, GState::Runnable);
             if !held {
@@ -272,16 +416,21 @@ pub(crate) fn publish_departure() {
         }
         Departure::YieldLocally { g } => {
             g.transition(GState::Running, GState::Runnable);
-            push(on, g);
+            push(on, g, Submission::Requeue);
             wake::wake_if_idle();
         }
         Departure::Stopped { g } => {
             g.transition(GState::Running, GState::Runnable);
-            push_next(on, g);
+            push_next(on, g, Submission::Requeue);
         }
         Departure::Interrupted { g } => {
             g.transition(GState::Running, GState::Runnable);
-            SCHED.lock.lock().push_interrupted(g);
+            let mut locked = SCHED.lock.lock();
+            if probe::is_recording() {
+                recorded::record_enqueue(on.lend(), g, Place::GlobalFirst);
+            }
+            locked.push_interrupted(g);
+            drop(locked);
             wake::wake_if_idle();
         }
         Departure::Exit { g } => stacks::recycle_g(on, g),
@@ -289,64 +438,20 @@ pub(crate) fn publish_departure() {
     }
 }
 
-/// Makes `g` the next G to run on the M's P, and moves the G that was next to the tail of the P's
-/// queue. If the M has no P, puts `g` at the tail of the global queue.
-/// Go: runqput(next = true).
-#[inline]
-pub(crate) fn push_next(mut on: OnM<'_>, g: &'static G) {
-    match on.own_p() {
-        Some(p) => push_next_on(p, g),
-        None => push_global(g),
-    }
-}
-
-/// As [`push_next`], for a caller that has the P.
-#[inline]
-pub(crate) fn push_next_on(mut p: OwnedP<'_>, g: &'static G) {
-    global::check_runnable(g);
-    if seeded::draw_push_to_tail(p.on_m().m()) {
-        return push_local(p, g);
-    }
-    if let Some(kicked) = p.queue().push_next(g) {
-        push_local(p, kicked);
-    }
-}
-
-/// Puts `g` at the tail of the queue of the M's P, or of the global queue if the M has no P.
-/// Go: runqput(next = false).
-pub(crate) fn push(mut on: OnM<'_>, g: &'static G) {
-    match on.own_p() {
-        Some(p) => push_local(p, g),
-        None => push_global(g),
-    }
-}
-
-#[inline]
-fn push_local(p: OwnedP<'_>, g: &'static G) {
-    global::check_runnable(g);
-    if !p.queue().push(g) {
-        spill_to_global(p, g);
-    }
-}
-
-/// Moves the older half of a full queue, and `g`, to the global queue in one critical section.
-/// Go: runqputslow.
+/// Publishes [`Departure::RecordedYield`].
 #[cold]
 #[inline(never)]
-fn spill_to_global(p: OwnedP<'_>, g: &'static G) {
-    spill::spill_half(p.queue(), g, |half| {
-        let mut locked = SCHED.lock.lock();
-        for g in half.iter().flatten() {
-            global::check_runnable(g);
-            locked.queue.push_back(g);
-        }
-        locked.push(g);
-    });
-}
-
-/// Go: globrunqput.
-pub(crate) fn push_global(g: &'static G) {
-    SCHED.lock.lock().push(g);
+fn publish_recorded_yield(on: OnM<'_>, g: &'static G, held: bool) {
+    g.transition(GState::Running, GState::Runnable);
+    if !held {
+        SCHED.lock.acquire();
+    }
+    recorded::record_enqueue(on, g, Place::Global);
+    // SAFETY: held — acquired above, or by the departing G before the switch.
+    unsafe { SCHED.lock.value() }.push(g);
+    // SAFETY: held — as above.
+    unsafe { SCHED.lock.release() };
+    wake::wake_if_idle();
 }
 
 /// Returns where the registers of `g` are saved while it does not run.

@@ -5,10 +5,10 @@ use crate::gmp::commit::Commit;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::Departure;
-use crate::gmp::reason::WaitReason;
 use crate::gmp::token::OnM;
-use crate::probe;
+use crate::probe::wait_reason::WaitReason;
 use crate::sched::switch::boundary::{InRuntime, enter, while_inside};
+use crate::sched::switch::submit::{self, Submission};
 use crate::sched::{switch, wake};
 use crate::sys::fatal::fatal;
 use crate::sys::forked;
@@ -55,7 +55,7 @@ pub(crate) fn ready(g: &'static G) {
         // SAFETY: here — nothing below waits or switches.
         let _no_preempt = unsafe { NoPreempt::new() };
         g.make_runnable();
-        switch::push_global(g);
+        submit::push_global(g, Submission::Ready);
         wake::wake_if_idle();
     }
 }
@@ -65,8 +65,8 @@ pub(crate) fn ready(g: &'static G) {
 #[inline]
 pub(crate) fn ready_in_runtime(on: OnM<'_>, g: &'static G) {
     g.make_runnable();
-    switch::push_next(on, g);
-    probe_and_wake();
+    submit::push_next(on, g, Submission::Ready);
+    wake::wake_if_idle();
 }
 
 /// Moves the calling G to the tail of the global queue and runs the next G.
@@ -83,12 +83,4 @@ pub(crate) fn yield_locally(g: &'static G) {
         return;
     }
     while_inside(|on| switch::depart(on, g, Departure::YieldLocally { g }));
-}
-
-/// Passes the probe point and wakes an M if one is needed. Called after each submission, with
-/// preemption off.
-#[inline]
-pub(crate) fn probe_and_wake() {
-    probe::point();
-    wake::wake_if_idle();
 }

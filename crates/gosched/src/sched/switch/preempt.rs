@@ -31,8 +31,11 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
-use crate::gmp::preempt_request::PreemptReason;
+use crate::gmp::record::record;
 use crate::gmp::token::{MayMove, OnM, OwnedP};
+use crate::probe;
+use crate::probe::event::EventKind;
+use crate::probe::field::{PreemptMethod, PreemptReason};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{stopping, thread_requests, timekeeper};
 use crate::sched::switch::{stopped_m, syscall};
@@ -102,7 +105,8 @@ pub(crate) fn init_thread(m: &'static M) {
 /// ignored if `turn` is no longer the current turn of the M's P. Called by another thread.
 /// Go: preemptone.
 pub(crate) fn preempt_one(m: &'static M, why: PreemptReason, turn: u32) {
-    set_request(m, why, turn);
+    record(|| EventKind::RequestPreempt { m: m.id, g: m.curg().map_or(0, G::id), reason: why });
+    m.request_preempt(why, turn);
     let thread = m.tid();
     if SIGNALS_ENABLED.load(Ordering::Relaxed) && thread != 0 {
         m.carrier.interrupt(thread, || syscall::is_in_syscall(m));
@@ -123,12 +127,6 @@ pub(crate) fn interrupt(m: &'static M) -> bool {
     m.carrier.interrupt(thread, || syscall::is_in_syscall(m))
 }
 
-/// Like [`preempt_one`], but sends no signal.
-pub(crate) fn set_request(m: &'static M, why: PreemptReason, turn: u32) {
-    m.preempt_request.set(why, turn);
-    m.carrier.set_preempt_pending(true);
-}
-
 /// Returns why `m`, which has the P `p`, must stop its G. Returns `None` if there is no request, or
 /// if the request is for an earlier turn.
 fn request(m: &M, p: &'static P) -> Option<PreemptReason> {
@@ -140,9 +138,9 @@ fn request(m: &M, p: &'static P) -> Option<PreemptReason> {
 
 /// Serves the request of `m`, if it is not out of date. In a `no_preempt` section the request stays
 /// in place, unless the world stops. A forked child drops the request, which was for the parent.
-/// Called when the G leaves the runtime, with preemption off.
+/// Called when the G leaves the runtime, with preemption off. `how` is recorded.
 /// Go: gopreempt_m.
-pub(crate) fn serve_request(on: MayMove<'_>) {
+pub(crate) fn serve_request(on: MayMove<'_>, how: PreemptMethod) {
     on.carrier.set_preempt_pending(false);
     if forked::is_child() {
         return;
@@ -153,6 +151,9 @@ pub(crate) fn serve_request(on: MayMove<'_>) {
         return;
     }
     on.preempt_request.clear();
+    if let Some(reason) = why.filter(|_| probe::is_recording()) {
+        on.record(EventKind::Preempt { g: g.id(), reason, how });
+    }
     match why {
         None => {}
         Some(PreemptReason::World) => switch::switch_to_g0(on, g, Departure::Stopped { g }),
@@ -279,6 +280,7 @@ fn sleep_in_place(mut on: OnM<'_>, g: &'static G, why: PreemptReason, at: &Inter
     let Some((p, mut on)) = on.own_p().map(OwnedP::release) else { return };
     on.preempt_request.clear();
     on.carrier.set_preempt_pending(false);
+    record(|| EventKind::Preempt { g: g.id(), reason: why, how: PreemptMethod::InPlace });
     let before = stopped_m::pin_and_enqueue(&mut locked, on.lend(), g, why != PreemptReason::Slice);
     if stopping {
         stopping::count_stopped(&mut locked, p);

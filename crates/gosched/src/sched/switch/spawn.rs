@@ -4,13 +4,15 @@
 
 use crate::gmp::current;
 use crate::gmp::g::{G, GInit};
+use crate::gmp::record::record;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
+use crate::probe::field::Place;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::switch::boundary::enter;
-use crate::sched::switch::park::probe_and_wake;
-use crate::sched::switch::{self, stacks};
+use crate::sched::switch::stacks;
+use crate::sched::switch::submit::{self, Submission};
 use crate::sched::wake;
 use crate::sys::forked;
 use gosched_fiber::NoPreempt;
@@ -40,8 +42,8 @@ pub(crate) fn spawn(request: SpawnRequest<'_>) -> (&'static G, u64) {
         init_g(g, id, parent, request);
         stacks::use_kept_stack(p.lend(), g);
         p.count_started();
-        switch::push_next_on(p, g);
-        probe_and_wake();
+        submit::push_next_on(p, g, Submission::Spawn);
+        wake::wake_if_idle();
         return (g, id);
     }
 }
@@ -78,6 +80,7 @@ fn spawn_from_outside(request: SpawnRequest<'_>) -> (&'static G, u64) {
             MAIN.store(Some(g));
             return (g, id);
         }
+        record(|| submit::submission(g, Submission::Spawn, Place::Global));
         locked.push(g);
         drop(locked);
         // SAFETY: here — nothing below waits or switches.

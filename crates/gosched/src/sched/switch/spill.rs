@@ -33,19 +33,18 @@ pub(crate) fn refill<const CAP: usize>(
 }
 
 /// Finds a place for `g`, which did not fit into `queue`. Takes the older half out of the full
-/// queue and passes it to `away`, which must queue `g` as well. If a thief has made room meanwhile,
-/// pushes `g` into `queue` instead.
+/// queue and passes it, with its position, to `away`, which must queue `g` as well. If a thief has
+/// made room meanwhile, pushes `g` into `queue` instead.
 /// Go: runqputslow.
 pub(crate) fn spill_half<const CAP: usize>(
     queue: &RunQueue<G, CAP>,
     g: &'static G,
-    away: impl FnOnce(&[Option<&'static G>]),
+    away: impl FnOnce(&[Option<&'static G>], u32),
 ) {
     let mut half = [None; CAP];
     loop {
-        let count = queue.take_half(&mut half);
-        if count > 0 {
-            return away(&half[..count]);
+        if let Some((count, position)) = queue.take_half(&mut half) {
+            return away(&half[..count], position);
         }
         if queue.push(g) {
             return;

@@ -33,7 +33,7 @@ impl World {
     fn push(&mut self, p: usize, g: &'static G) {
         if !self.queues[p].push(g) {
             let global = &mut self.global;
-            spill_half(&self.queues[p], g, |half| {
+            spill_half(&self.queues[p], g, |half, _| {
                 half.iter().flatten().for_each(|g| global.push_back(g));
                 global.push_back(g);
             });
@@ -133,7 +133,7 @@ fn scenario_7_a_spinner_takes_one_of_three_global_gs_with_four_ps() {
 fn scenario_8_a_thief_steals_half_from_the_head_and_runs_the_last_stolen_g() {
     let mut world = World::new();
     [5, 6, 8].iter().for_each(|&number| assert!(world.queues[0].push(world.gs[number])));
-    let g = world.queues[0].steal_into(&world.queues[1], None).unwrap();
+    let g = world.queues[0].steal_into(&world.queues[1], None).unwrap().g;
     assert_eq!(world.number(g), 6);
     assert_eq!(world.local(1), [5]);
     assert_eq!(world.local(0), [8]);
@@ -145,7 +145,7 @@ fn scenario_8_the_g_in_run_next_is_not_stolen_with_the_others() {
     let mut world = World::new();
     [5, 6].iter().for_each(|&number| assert!(world.queues[0].push(world.gs[number])));
     world.spawn(0, 8);
-    let g = world.queues[0].steal_into(&world.queues[1], None).unwrap();
+    let g = world.queues[0].steal_into(&world.queues[1], None).unwrap().g;
     assert_eq!(world.number(g), 5);
     assert_eq!(world.local(1), []);
     assert_eq!(world.local(0), [8, 6]);

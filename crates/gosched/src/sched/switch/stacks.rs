@@ -17,9 +17,12 @@
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::p::Caches;
+use crate::gmp::record::record;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::gmp::token::{OnM, OwnedP};
+use crate::probe::event::EventKind;
+use crate::probe::field::Place;
 use crate::sched::state::global::{ID_BATCH, SCHED};
 use crate::sched::wake;
 use crate::sys::barrier;
@@ -357,6 +360,7 @@ impl std::fmt::Display for Errno {
 fn retry_stackless() {
     let mut locked = SCHED.lock.lock();
     if let Some(g) = locked.stackless.pop_front() {
+        record(|| EventKind::Enqueue { g: g.id(), to: Place::Global });
         locked.push(g);
     }
     STACK_WANTED.store(!locked.stackless.is_empty(), Ordering::Relaxed);

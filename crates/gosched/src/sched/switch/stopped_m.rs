@@ -3,9 +3,14 @@
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
+use crate::gmp::record::record;
 use crate::gmp::state::GState;
 use crate::gmp::token::OnM;
+use crate::probe;
+use crate::probe::event::EventKind;
+use crate::probe::field::{Place, Source};
 use crate::sched::state::global::{Locked, SCHED};
+use crate::sched::switch::recorded;
 use crate::sched::wake;
 use crate::sched::wake::give;
 
@@ -29,6 +34,8 @@ pub(crate) fn pin_and_enqueue(
     let before = g.pinned.replace(Some(on.m()));
     g.transition(GState::Running, GState::Runnable);
     locked.count_stopped_m(1);
+    let to = if first { Place::GlobalFirst } else { Place::Global };
+    record(|| EventKind::Enqueue { g: g.id(), to });
     if first {
         locked.push_interrupted(g)
     } else {
@@ -47,5 +54,9 @@ pub(crate) fn sleep_pinned(mut on: OnM<'_>, g: &'static G, before: Option<&'stat
         p.start_slice();
     }
     g.pinned.replace(before);
+    if probe::is_recording() {
+        on.set_source(Source::InPlace);
+        recorded::record_run(on, g);
+    }
     g.transition(GState::Runnable, GState::Running);
 }

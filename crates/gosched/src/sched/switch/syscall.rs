@@ -14,8 +14,12 @@
 use crate::gmp::frame::Registers;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
+use crate::gmp::record::record;
 use crate::gmp::state::GState;
 use crate::gmp::token::{MayMove, OnM};
+use crate::probe;
+use crate::probe::event::EventKind;
+use crate::probe::field::CallEnd;
 use crate::protocol::syscall_state::{MarkedCall, Retaking, Settled};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::ps;
@@ -46,7 +50,7 @@ pub(crate) fn retake_unmarked(m: &'static M) -> bool {
     RETAKES_UNMARKED.fetch_add(1, Ordering::Relaxed);
     let ran = thread_status::thread_cpu_nanos(m.tid()).unwrap_or(0);
     record_retake(m, ran);
-    finish_retake(m, retaking);
+    finish_retake(m, retaking, false);
     true
 }
 
@@ -75,7 +79,7 @@ pub(crate) fn blocked_since(m: &'static M, ran: u64) -> Option<u64> {
 pub(crate) fn retake_in_syscall(m: &'static M) -> bool {
     let Some(retaking) = m.syscall_state.retake_in_syscall() else { return false };
     RETAKES_IN_SYSCALL.fetch_add(1, Ordering::Relaxed);
-    finish_retake(m, retaking);
+    finish_retake(m, retaking, true);
     true
 }
 
@@ -94,10 +98,14 @@ pub(crate) fn is_running_without_p(m: &'static M) -> bool {
     m.syscall_state.is_retaken() && running
 }
 
-/// Takes the P of an M, and hands it off.
+/// Takes the P of an M, and hands it off. `marked` is recorded: whether the M is in a marked call.
 /// Go: takeP, then handoffp.
-fn finish_retake(m: &'static M, retaking: Retaking<'_>) {
+fn finish_retake(m: &'static M, retaking: Retaking<'_>, marked: bool) {
     let p = m.lose_p_to(&retaking);
+    if let Some(p) = p.filter(|_| probe::is_recording()) {
+        let g = m.curg().map_or(0, G::id);
+        record(|| EventKind::Retake { p: p.id, m: m.id, g, marked });
+    }
     m.old_p.store(p);
     SCHED.lock.lock().blocked_ms += 1;
     retaking.finish();
@@ -110,6 +118,14 @@ fn finish_retake(m: &'static M, retaking: Retaking<'_>) {
 /// The caller is inside the runtime and leaves it for the call.
 /// Go: entersyscall.
 pub(crate) fn enter_syscall(on: MayMove<'_>, g: &'static G, registers: *const Registers) {
+    begin_call(on, g, registers, false);
+}
+
+/// Begins a marked call. `blocks` is recorded.
+fn begin_call(on: MayMove<'_>, g: &'static G, registers: *const Registers, blocks: bool) {
+    if probe::is_recording() {
+        on.record(EventKind::EnterCall { g: g.id(), blocks });
+    }
     let Some(p) = on.p() else { fatal!("goroutine {} begins a blocking call without a P", g.id()) };
     p.syscalltick.store(p.syscalltick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     g.enter_syscall(registers);
@@ -123,7 +139,7 @@ pub(crate) fn enter_syscall(on: MayMove<'_>, g: &'static G, registers: *const Re
 /// Go: entersyscallblock.
 pub(crate) fn enter_syscall_block(mut on: MayMove<'_>, g: &'static G, registers: *const Registers) {
     let m = on.on_m().m();
-    enter_syscall(on, g, registers);
+    begin_call(on, g, registers, true);
     // In virtual time, the order of events must not depend on how long the call takes.
     if !clock::is_virtual() {
         retake_in_syscall(m);
@@ -137,7 +153,7 @@ pub(crate) fn enter_syscall_block(mut on: MayMove<'_>, g: &'static G, registers:
 #[inline(never)]
 pub(crate) fn exit_syscall(mut on: MayMove<'_>) {
     let Some(g) = on.curg() else { fatal!("M{} lost its P while it ran no goroutine", on.id) };
-    if !end_and_regain_p(on.on_m(), g) {
+    if !end_and_regain_p(on.on_m(), g, CallEnd::Queued) {
         on.syscall_state.clear();
         switch::switch_to_g0(on, g, Departure::Yield { g, held: false });
     }
@@ -149,7 +165,7 @@ pub(crate) fn exit_syscall(mut on: MayMove<'_>) {
 #[inline(never)]
 pub(crate) fn exit_syscall_in_place(mut on: OnM<'_>) {
     let Some(g) = on.curg() else { fatal!("M{} lost its P while it ran no goroutine", on.id) };
-    if !end_and_regain_p(on.lend(), g) {
+    if !end_and_regain_p(on.lend(), g, CallEnd::Waits) {
         let mut registers = Registers::default();
         let is_shown = !g.shown().is_null();
         if !is_shown {
@@ -166,8 +182,17 @@ pub(crate) fn exit_syscall_in_place(mut on: OnM<'_>) {
 }
 
 /// Ends the call, and acquires an idle P if the P was taken. Returns whether the M has a P.
-fn end_and_regain_p(mut on: OnM<'_>, g: &'static G) -> bool {
-    exit_syscall_in_child(on.lend(), g) || !settle_retake(on.lend(), g) || try_acquire_idle_p(on)
+/// `without_p` is recorded if not.
+fn end_and_regain_p(mut on: OnM<'_>, g: &'static G, without_p: CallEnd) -> bool {
+    let end = if exit_syscall_in_child(on.lend(), g) || !settle_retake(on.lend(), g) {
+        CallEnd::Kept
+    } else {
+        try_acquire_idle_p(on.lend()).unwrap_or(without_p)
+    };
+    if probe::is_recording() {
+        on.record(EventKind::LeaveCall { g: g.id(), end });
+    }
+    end != without_p
 }
 
 /// Ends a call in a forked child, where only the calling thread exists: neither the thread that
@@ -203,17 +228,20 @@ fn restore_running(g: &'static G) {
     }
 }
 
-/// Acquires the P that `m` had before, or any idle P. Returns whether `m` has a P. In both cases,
+/// Acquires the P that `m` had before, or any idle P. Returns `None` if `m` gets no P. In any case,
 /// `m` no longer counts as blocked.
 /// Go: exitsyscallTryGetP (exitsyscallfast until 1.25).
-fn try_acquire_idle_p(mut on: OnM<'_>) -> bool {
+fn try_acquire_idle_p(mut on: OnM<'_>) -> Option<CallEnd> {
     let mut locked = SCHED.lock.lock();
     locked.blocked_ms -= 1;
     let old = on.old_p.load();
-    let taken = old.and_then(|old| locked.take_idle_p(old)).or_else(|| locked.pop_idle_p());
+    let taken = match old.and_then(|old| locked.take_idle_p(old)) {
+        Some(p) => Some((p, CallEnd::OldP)),
+        None => locked.pop_idle_p().map(|p| (p, CallEnd::IdleP)),
+    };
     drop(locked);
-    let Some(p) = taken else { return false };
+    let (p, end) = taken?;
     on.lend().acquire_p(p);
     on.syscall_state.clear();
-    true
+    Some(end)
 }

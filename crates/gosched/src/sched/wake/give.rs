@@ -9,7 +9,10 @@
 
 use crate::gmp::m::M;
 use crate::gmp::p::P;
+use crate::gmp::record::record;
 use crate::gmp::token::OnM;
+use crate::probe::event::EventKind;
+use crate::probe::field::Place;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, thread_requests};
 use crate::sys::fatal::fatal;
@@ -25,6 +28,7 @@ pub(crate) fn start_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bo
             let stock = locked.idle_ms.len();
             drop(locked);
             m.spinning.set_counted(spinning);
+            record(|| EventKind::Wake { m: m.id, p: p.id, spins: spinning });
             m.wake_with_p(p, poller_role::wake_m);
             if stock == 0 {
                 thread_requests::request_thread();
@@ -36,6 +40,7 @@ pub(crate) fn start_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bo
         }
         None => {
             p.check_unowned();
+            record(|| EventKind::NeedThread { p: p.id, spins: spinning });
             p.for_spinner.set_counted(spinning);
             locked.orphans.push_front(p);
             drop(locked);
@@ -46,6 +51,7 @@ pub(crate) fn start_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bo
 
 /// Hands the P to an M that sleeps until its pinned G can run. That G is no longer in any queue.
 pub(crate) fn hand_p_to(owner: &'static M, p: &'static P) {
+    record(|| EventKind::Wake { m: owner.id, p: p.id, spins: false });
     owner.wake_with_p(p, poller_role::wake_m);
 }
 
@@ -74,6 +80,7 @@ pub(crate) fn acquire_next_p(on: OnM<'_>) {
 /// Go: pidleput.
 pub(crate) fn drain_to_idle(locked: &mut Locked, p: &'static P, spinning: bool) {
     while let Some(g) = p.drain() {
+        record(|| EventKind::Enqueue { g: g.id(), to: Place::Global });
         locked.push(g);
     }
     locked.push_idle_p(p);

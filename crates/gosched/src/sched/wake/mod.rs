@@ -12,6 +12,8 @@ pub(crate) mod refusal;
 
 use crate::gmp::m::M;
 use crate::gmp::p::P;
+use crate::probe;
+use crate::probe::event::EventKind;
 use crate::protocol::waking;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::timekeeper::{self, TIMEKEEPING};
@@ -61,17 +63,31 @@ pub(crate) fn may_spin() -> bool {
     SCHED.counts.may_spin(SCHED.procs() as u32)
 }
 
+/// Makes an M that has a P a spinner.
+pub(crate) fn start_spinning(m: &M) {
+    m.spinning.start(&SCHED.counts);
+    if probe::is_recording() {
+        m.record(EventKind::Spin {});
+    }
+}
+
 /// Ends the spinning of an M that has found work, and starts the next spinner, because there may be
 /// more work.
 /// Go: resetspinning.
 pub(crate) fn stop_spinning(m: &M) {
     m.spinning.stop_with_work(&SCHED.counts);
+    if probe::is_recording() {
+        m.record(EventKind::StopSpinning { found: true });
+    }
     wake_if_idle();
 }
 
 /// Puts the M's P into the list of idle Ps and stops spinning: step 1 of an M without work.
 pub(crate) fn become_idle(locked: &mut Locked, m: &M, p: &'static P) {
     locked.push_idle_p(p);
+    if m.spinning.is_spinning() && probe::is_recording() {
+        m.record(EventKind::StopSpinning { found: false });
+    }
     m.spinning.stop_without_work(&SCHED.counts);
 }
 
@@ -82,7 +98,7 @@ pub(crate) fn recheck_for_work(m: &M) -> Option<&'static P> {
     waking::recheck_for_work(is_work_anywhere, || {
         let mut locked = SCHED.lock.lock();
         let p = locked.pop_idle_p()?;
-        m.spinning.start(&SCHED.counts);
+        start_spinning(m);
         drop(locked);
         Some(p)
     })

@@ -21,8 +21,10 @@ use crate::gmp::current;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
-use crate::gmp::preempt_request::PreemptReason;
+use crate::gmp::record::record;
 use crate::gmp::token::OnM;
+use crate::probe::event::EventKind;
+use crate::probe::field::{Place, PreemptReason, StopReason};
 use crate::probe::times;
 use crate::protocol::world_stop;
 use crate::sched::state::global::{Locked, SCHED, STOP_NOTE};
@@ -39,28 +41,6 @@ use gosched_fiber::lock::LockGuard as Guard;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
-
-/// The reason for a stop of the world.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StopReason {
-    /// `set_procs`, or a changed CPU limit.
-    SetProcs = 1,
-    /// A test.
-    Test = 2,
-    /// The stack of a G is copied for a dump.
-    Dump = 3,
-}
-
-impl StopReason {
-    fn words(self) -> &'static str {
-        match self {
-            StopReason::SetProcs => "set_procs",
-            StopReason::Test => "test",
-            StopReason::Dump => "dump",
-        }
-    }
-}
 
 /// Whether there is a stopper. The thread that sets this flag is the only stopper until it clears
 /// the flag.
@@ -164,12 +144,15 @@ fn try_once<R, F: FnOnce(WorldStopped<'_>) -> R>(
     let mut stopper = Stopper::enter();
     let m = stopper.on_m().map(|on| on.m());
     let began = clock::real_now();
+    record(|| EventKind::StopWorld { reason });
     let result = match stop_the_world(m, deadline) {
         Ok(()) => {
             let stopping = clock::real_now() - began;
+            record(|| EventKind::WorldStopped {});
             current::set_has_stopped_the_world(true);
             let result = f(WorldStopped { stopper: stopper.on_m() });
             current::set_has_stopped_the_world(false);
+            record(|| EventKind::StartWorld { stopped: true });
             start_the_world(SCHED.lock.lock(), m);
             times::record_world_stop(stopping, clock::real_now() - began);
             Ok(result)
@@ -178,6 +161,7 @@ fn try_once<R, F: FnOnce(WorldStopped<'_>) -> R>(
             // The failed attempt has delayed the other Gs, so it is recorded too.
             let stopping = clock::real_now() - began;
             *unstopped = UnstoppedPs::collect();
+            record(|| EventKind::StartWorld { stopped: false });
             start_the_world(locked, m);
             times::record_world_stop(stopping, clock::real_now() - began);
             Err(f)
@@ -359,6 +343,7 @@ pub(crate) fn proc_resize(mut stopped: WorldStopped<'_>, procs: usize) {
     let mut rescued = GList::new();
     for p in (procs..before).filter_map(|index| SCHED.p(index)) {
         while let Some(g) = p.drain() {
+            record(|| EventKind::Enqueue { g: g.id(), to: Place::Global });
             rescued.push_back(g);
         }
         // SAFETY: owner — the world is stopped, so the stopper owns all Ps.

@@ -1,6 +1,7 @@
 //! Changes the number of Ps. This module never frees a P: a later increase reuses the Ps that were
 //! removed.
 
+use crate::probe::field::StopReason;
 use crate::sched::run::steal;
 use crate::sched::state::global::{MAX_PROCS, SCHED};
 use crate::sched::state::{available_cpu, ps};
@@ -34,7 +35,7 @@ fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> usize {
     let before = SCHED.procs();
     if procs != before {
         let table = steal::coprimes_for(procs);
-        world::with_world_stopped(world::StopReason::SetProcs, |stopped| {
+        world::with_world_stopped(StopReason::SetProcs, |stopped| {
             world::proc_resize(stopped, procs);
             steal::set_coprimes(table);
         });
