@@ -11,6 +11,7 @@ pub mod c_waits;
 pub mod children;
 pub mod dumps;
 pub mod environment;
+pub mod event_rules;
 pub mod go_formats;
 pub mod golang;
 pub mod json;

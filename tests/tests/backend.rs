@@ -17,6 +17,11 @@ fn child() {
         Some("chosen") => {
             go(|| ()).join().unwrap();
             assert_eq!(backend(), CHOSEN);
+            let recording = gosched::debug::events::start().map(|recording| recording.stop());
+            match CHOSEN {
+                Backend::MultiThread => drop(recording.unwrap()),
+                _ => assert_eq!(recording.unwrap_err().kind(), std::io::ErrorKind::Unsupported),
+            }
         }
         Some("no room") => goroutines_without_room_are_refused(),
         Some("keyed malloc") => dynamic::with_keyed_malloc(),

@@ -514,9 +514,10 @@ fn a_crate_that_defines_symbols_tells_cargo() {
     assert!(checked > 0, "the symbols are where they were");
 }
 
-/// The goroutine's journey: called, seen, blocked, scheduled, stored, grounded, recorded.
+/// The goroutine's journey: called, seen, blocked, scheduled, stored, recorded, shared,
+/// grounded.
 const FOLDER_ORDER: [&str; 8] =
-    ["api", "observe", "block", "sched", "gmp", "protocol", "sys", "probe"];
+    ["api", "observe", "block", "sched", "gmp", "probe", "protocol", "sys"];
 
 /// Sees through `super`, and through what the root re-exports: `crate::go` is a reference to
 /// `block`.
