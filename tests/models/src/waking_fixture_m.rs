@@ -3,6 +3,7 @@
 
 use super::item::Item;
 use super::waking_fixture::{LeftOut, NO_P, World};
+use crate::protocol::run_queue::RunQueue;
 use crate::protocol::waking;
 use crate::sys::atomic::Ordering;
 use loom::thread::{self, JoinHandle};
