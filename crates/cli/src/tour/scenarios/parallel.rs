@@ -1,0 +1,165 @@
+//! Scenarios on several Ps. What happens first differs from run to run, so a program is repeated
+//! until the rule had something to decide; all its events must keep the rule. This module never
+//! waits for a certain order of threads.
+
+use super::record;
+use crate::tour::show::{Act, Failure, Names, Show};
+use gosched::debug::events::{Event, EventKind, EventThread, GlobalReason};
+use gosched::{chan, go};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// How often a program is repeated at most.
+const ATTEMPTS: usize = 100;
+
+/// Computes for a while.
+fn compute(time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        black_box(());
+    }
+}
+
+/// Repeats `attempt` until its events contain what `has_it` looks for.
+fn until_seen(
+    attempt: impl Fn() -> (Vec<Event>, Names),
+    has_it: impl Fn(&[Event]) -> bool,
+) -> Show {
+    for _ in 1..ATTEMPTS {
+        let (events, names) = attempt();
+        if has_it(&events) {
+            return Show::new(events, names);
+        }
+    }
+    let (events, names) = attempt();
+    Show::new(events, names)
+}
+
+/// G1 starts `count` goroutines that compute for `each`, on `procs` Ps.
+fn many(procs: usize, count: usize, each: Duration) -> (Vec<Event>, Names) {
+    let (events, ids) = record(procs, || {
+        let first = go(move || {
+            let children: Vec<_> = (0..count).map(|_| go(move || compute(each))).collect();
+            let ids: Vec<u64> = children.iter().map(|child| child.id().get()).collect();
+            children.into_iter().for_each(|child| child.join().expect("it only computes"));
+            ids
+        });
+        let mut ids = vec![first.id().get()];
+        ids.extend(first.join().expect("G1 does not panic"));
+        ids
+    });
+    let mut names = Names::default();
+    names.add(1, ids);
+    (events, names)
+}
+
+pub(super) fn wake() -> Result<Act, Failure> {
+    let attempt = || {
+        // The other thread goes to sleep.
+        gosched::time::sleep(Duration::from_millis(1));
+        many(2, 3, Duration::from_micros(300))
+    };
+    let mut show = until_seen(attempt, |events| woken_by_spawn(events).is_some());
+    let Some((started, m, p)) = woken_by_spawn(show.events()) else {
+        show.step("A new goroutine wakes a thread.", |_| false)?;
+        return Ok(show.end());
+    };
+    let name = show.name(started);
+    show.step(
+        format!("{name} starts. A P is idle, and no thread searches for work."),
+        |event| matches!(event.kind, EventKind::Spawn { g, .. } if g == started),
+    )?;
+    show.step(
+        format!("So M{m} is woken, and is given P{p}."),
+        |event| matches!(event.kind, EventKind::Wake { m: woken, spins: true, .. } if woken == m),
+    )?;
+    show.step(format!("M{m} acquires P{p}, and searches for work."), |event| {
+        event.thread == EventThread::M(m) && event.kind == EventKind::AcquireP { p }
+    })?;
+    Ok(show.end())
+}
+
+/// Returns a new goroutine that caused an M to be woken, that M, and the P that the M acquired.
+fn woken_by_spawn(events: &[Event]) -> Option<(u64, u32, u32)> {
+    let found = events.iter().enumerate().find_map(|(index, event)| {
+        let EventKind::Wake { m, p, spins: true } = event.kind else { return None };
+        let before = events[..index].iter().rev().find(|before| before.thread == event.thread);
+        let EventKind::Spawn { g, .. } = before?.kind else { return None };
+        Some((index, g, m, p))
+    });
+    let (index, g, m, p) = found?;
+    let acquires = |event: &Event| {
+        event.thread == EventThread::M(m) && event.kind == EventKind::AcquireP { p }
+    };
+    events[index..].iter().any(acquires).then_some((g, m, p))
+}
+
+pub(super) fn share() -> Result<Act, Failure> {
+    const PROCS: usize = 4;
+    const STARTED: usize = 40;
+    let attempt = || {
+        let (events, ids) = record(PROCS, || {
+            let (send, receive) = chan(1);
+            // A thread that is no M puts what it starts into the global queue.
+            std::thread::spawn(move || {
+                let compute_a_while = || compute(Duration::from_micros(200));
+                let children: Vec<_> = (0..STARTED).map(|_| go(compute_a_while)).collect();
+                send.send(children).expect("the receiver waits");
+            });
+            let children = receive.recv().expect("the thread sends");
+            let ids: Vec<u64> = children.iter().map(|child| child.id().get()).collect();
+            children.into_iter().for_each(|child| child.join().expect("it only computes"));
+            ids
+        });
+        let mut names = Names::default();
+        names.add(1, ids);
+        (events, names)
+    };
+    let taken = |event: &Event| match event.kind {
+        EventKind::TakeGlobal { why: GlobalReason::Empty, others, len, .. } => {
+            Some((others.count as usize + 1, len as usize))
+        }
+        _ => None,
+    };
+    let is_large = |event: &Event| taken(event).is_some_and(|(_, len)| len >= PROCS);
+    let mut show = until_seen(attempt, |events| events.iter().any(is_large));
+    let all: Vec<(usize, usize)> = show.events().iter().filter_map(taken).collect();
+    let event = show.step("A P whose queue is empty takes from the global queue.", is_large)?;
+    let (count, len) = taken(&event).unwrap_or_default();
+    show.check(
+        format!("It takes {count} of {len} goroutines: min({len} / {PROCS} + 1, 128)."),
+        count == (len / PROCS + 1).min(len).min(128),
+    )?;
+    show.check(
+        format!("So it was each of the {} times.", all.len()),
+        all.into_iter().all(|(count, len)| count == (len / PROCS + 1).min(len).min(128)),
+    )?;
+    Ok(show.end())
+}
+
+pub(super) fn steal() -> Result<Act, Failure> {
+    let stolen = |event: &Event| match event.kind {
+        EventKind::Steal { victim, taken, len, .. } if taken.count > 0 => {
+            Some((victim, taken.count, len))
+        }
+        _ => None,
+    };
+    let is_large = |event: &Event| stolen(event).is_some_and(|(_, _, len)| len >= 4);
+    let mut show = until_seen(
+        || many(2, 60, Duration::from_micros(100)),
+        |events| events.iter().any(is_large),
+    );
+    let all: Vec<_> = show.events().iter().filter_map(stolen).collect();
+    show.step_before("One P has many goroutines in its queue; the other has none.", is_large)?;
+    let event = show.step("The other P steals.", is_large)?;
+    let (victim, count, len) = stolen(&event).unwrap_or_default();
+    show.check(
+        format!("It takes {count} of the {len} goroutines in the queue of P{victim}."),
+        count == len - len / 2,
+    )?;
+    show.check(
+        format!("Each of the {} thefts took half, rounded up.", all.len()),
+        all.into_iter().all(|(_, count, len)| count == len - len / 2),
+    )?;
+    Ok(show.end())
+}
