@@ -124,7 +124,8 @@ pub(super) fn share() -> Result<Act, Failure> {
     let is_large = |event: &Event| taken(event).is_some_and(|(_, len)| len >= PROCS);
     let mut show = until_seen(attempt, |events| events.iter().any(is_large));
     let all: Vec<(usize, usize)> = show.events().iter().filter_map(taken).collect();
-    let event = show.step("A P whose queue is empty takes from the global queue.", is_large)?;
+    show.step_before("Goroutines wait in the global queue, and a P has none.", is_large)?;
+    let event = show.step("The P takes its share.", is_large)?;
     let (count, len) = taken(&event).unwrap_or_default();
     show.check(
         format!("It takes {count} of {len} goroutines: min({len} / {PROCS} + 1, 128)."),
