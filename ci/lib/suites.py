@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TABLE = os.path.join(ROOT, "tests", "suites.txt")
 
-# What every suite is built from, and what a command of the table can use.
-PRODUCT = ["crates", "Cargo.toml", "Cargo.lock"]
+# What every suite is built from: all crates but the command, which no other crate uses. And what a command of the
+# table can use.
+PRODUCT = [f"crates/{name}" for name in sorted(os.listdir(os.path.join(ROOT, "crates"))) if name != "cli"]
+PRODUCT += ["Cargo.toml", "Cargo.lock"]
 EVERYTHING = [*PRODUCT, "benches", "tests", "examples"]
 HELPERS = ["tests/Cargo.toml", "tests/build.rs", "tests/src", "tests/c", "tests/cdylib", "tests/go"]
 
