@@ -1,17 +1,22 @@
 //! `gosched tour`: shows each rule of the scheduler at work. This module never decides what a rule
 //! is: `scenarios` does.
 
+mod page;
 mod replay;
 mod scenarios;
 mod screen;
 mod show;
+mod stage;
 
+use page::Page;
 use scenarios::{SCENARIOS, Scenario};
 use screen::Screen;
+use stage::Stage;
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
 
 /// What the user wants to see.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Options {
     /// The number of one scenario, or all.
     pub(crate) scenario: Option<usize>,
@@ -19,6 +24,10 @@ pub(crate) struct Options {
     pub(crate) plain: bool,
     /// The width of the text in columns, or that of the terminal.
     pub(crate) width: Option<usize>,
+    /// How many goroutines the scenario with many goroutines starts.
+    pub(crate) goroutines: u64,
+    /// The folder into which a page is written, instead of text.
+    pub(crate) html: Option<PathBuf>,
 }
 
 /// How the tour ended.
@@ -33,30 +42,56 @@ pub(crate) enum End {
 /// Runs the tour.
 ///
 /// # Errors
-/// There is no such scenario, or the output cannot be written.
-pub(crate) fn run(options: Options) -> io::Result<End> {
-    let chosen: Vec<(usize, &Scenario)> = match options.scenario {
-        None => (1..).zip(SCENARIOS).collect(),
-        Some(number) => {
-            let index = number.checked_sub(1);
-            let Some(scenario) = index.and_then(|index| SCENARIOS.get(index)) else {
-                let last = SCENARIOS.len();
-                let why = format!("there is no scenario {number}: choose one from 1 to {last}");
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-            };
-            vec![(number, scenario)]
-        }
+/// There is no such scenario, goroutines are threads here, or the output cannot be written.
+pub(crate) fn run(options: &Options) -> io::Result<End> {
+    let chosen = choose(options.scenario)?;
+    if gosched::runtime::backend() != gosched::runtime::Backend::MultiThread {
+        let why = "goroutines are threads in this process, so there is no scheduler to show";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
+    match &options.html {
+        None => show(options, &chosen),
+        Some(folder) => write_page(options, &chosen, folder),
+    }
+}
+
+/// Returns the scenarios with their numbers.
+///
+/// # Errors
+/// There is no such scenario.
+fn choose(number: Option<usize>) -> io::Result<Vec<(usize, &'static Scenario)>> {
+    let all = (1..).zip(SCENARIOS);
+    let chosen: Vec<_> = match number {
+        None => all.collect(),
+        Some(wanted) => all.filter(|&(number, _)| number == wanted).collect(),
     };
+    match (number, chosen.is_empty()) {
+        (Some(number), true) => {
+            let last = SCENARIOS.len();
+            let why = format!("there is no scenario {number}: choose one from 1 to {last}");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+        }
+        _ => Ok(chosen),
+    }
+}
+
+/// Shows scenarios as text.
+///
+/// # Errors
+/// The output cannot be written.
+fn show(options: &Options, chosen: &[(usize, &Scenario)]) -> io::Result<End> {
     let mut out = if options.plain {
         anstream::AutoStream::never(io::stdout())
     } else {
         anstream::AutoStream::auto(io::stdout())
     };
     let is_interactive = io::stdout().is_terminal() && io::stdin().is_terminal();
-    let mut failed = 0;
-    for (index, &(number, scenario)) in chosen.iter().enumerate() {
-        let outcome = (scenario.run)();
-        let mut screen = Screen::new(&mut out, options.width.unwrap_or_else(width));
+    let (mut shown, mut failed) = (0, 0);
+    for &(number, scenario) in chosen {
+        let outcome = (scenario.run)(&Stage::new(options.goroutines));
+        // The text is written at once, so that Ctrl-C cannot leave half of a colour behind.
+        let mut text = Vec::new();
+        let mut screen = Screen::new(&mut text, options.width.unwrap_or_else(width));
         screen.head(number, scenario)?;
         match outcome {
             Ok(act) => screen.act(&act)?,
@@ -65,22 +100,56 @@ pub(crate) fn run(options: Options) -> io::Result<End> {
                 screen.failure(&failure)?;
             }
         }
-        if is_interactive && index + 1 < chosen.len() && !wants_next(&mut out)? {
+        out.write_all(&text)?;
+        out.flush()?;
+        shown += 1;
+        if is_interactive && shown < chosen.len() && !wants_next(&mut out)? {
             break;
         }
     }
-    match failed {
-        0 => Ok(End::Passed),
-        _ => {
-            writeln!(out, "{failed} of {} scenarios did not keep their rule.", chosen.len())?;
-            Ok(End::Failed)
-        }
+    end(&mut out, shown, failed)
+}
+
+/// Runs scenarios and writes a page that shows them.
+///
+/// # Errors
+/// The folder cannot be written.
+fn write_page(
+    options: &Options,
+    chosen: &[(usize, &Scenario)],
+    folder: &std::path::Path,
+) -> io::Result<End> {
+    let mut page = Page::new(folder)?;
+    let mut failed = 0;
+    for &(number, scenario) in chosen {
+        let stage = Stage::new(options.goroutines);
+        stage.progress(&format!("scenario {number} of {}", SCENARIOS.len()));
+        let outcome = (scenario.run)(&stage);
+        failed += usize::from(outcome.is_err());
+        page.add(number, scenario, &outcome);
     }
+    let path = page.write()?;
+    let mut out = io::stdout();
+    writeln!(out, "{}: open this file in a browser.", path.display())?;
+    end(&mut out, chosen.len(), failed)
+}
+
+/// Says how many scenarios failed.
+///
+/// # Errors
+/// The output cannot be written.
+fn end(out: &mut impl Write, shown: usize, failed: usize) -> io::Result<End> {
+    if failed == 0 {
+        return Ok(End::Passed);
+    }
+    let scenarios = if shown == 1 { "scenario" } else { "scenarios" };
+    writeln!(out, "{failed} of {shown} {scenarios}: the scheduler did not keep the rule.")?;
+    Ok(End::Failed)
 }
 
 /// Waits for Enter. Returns false if the user wants to stop.
 fn wants_next(out: &mut impl Write) -> io::Result<bool> {
-    write!(out, "Enter: the next one. q and Enter: the end. ")?;
+    write!(out, "Enter: the next scenario. q and Enter: the end. ")?;
     out.flush()?;
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer)?;

@@ -16,6 +16,8 @@ pub(crate) enum MState {
     Spinning,
     /// It is in a call of a goroutine.
     InCall(u64),
+    /// It was given a P, and wakes.
+    Waking,
     /// It sleeps, without a P.
     Sleeping,
 }
@@ -114,8 +116,9 @@ impl World {
                 let m = self.ms.entry(m).or_default();
                 (m.state, m.p) = (MState::InCall(g), None);
             }
-            EventKind::Wake { m, spins: true, .. } => {
-                self.ms.entry(m).or_default().is_woken_to_spin = true;
+            EventKind::Wake { m, p, spins } => {
+                *self.ms.entry(m).or_default() =
+                    MView { state: MState::Waking, p: Some(p), is_woken_to_spin: spins };
             }
             EventKind::AcquireP { .. } => {
                 if let EventThread::M(m) = event.thread {

@@ -1,9 +1,18 @@
 //! The scenarios: each is a real program on the real scheduler, and the rule that its events must
-//! keep. This module never draws: `screen` does.
+//! keep. This module never draws: `screen` and `page` do.
 
-use super::show::{Act, Failure, Names, Show};
-use gosched::debug::events::{self, Event, EventKind, GlobalReason, Place, Source};
-use gosched::{GoId, chan, go, runtime};
+use super::show::{Act, Failure};
+use super::stage::Stage;
+use gosched::debug::events::{self, Event, EventKind};
+use gosched::{GoId, runtime};
+
+mod blocking;
+mod identity;
+mod many;
+mod one_p;
+mod parallel;
+mod ping_pong;
+mod preemption;
 
 /// A stop of the tour.
 #[derive(Debug)]
@@ -12,11 +21,37 @@ pub(crate) struct Scenario {
     pub(crate) title: &'static str,
     /// The rule that the scenario shows.
     pub(crate) rule: &'static str,
-    /// The functions of Go's scheduler that have this rule.
-    pub(crate) source: &'static str,
+    /// Where Go's scheduler has this rule.
+    pub(crate) go: &'static [GoLine],
     /// Runs the program and checks its events.
-    pub(crate) run: fn() -> Result<Act, Failure>,
+    pub(crate) run: fn(&Stage) -> Result<Act, Failure>,
 }
+
+/// A line of Go's package `runtime`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GoLine {
+    pub(crate) file: &'static str,
+    pub(crate) line: u32,
+    /// What stands in that line: the name of a function, or an expression.
+    pub(crate) what: &'static str,
+}
+
+/// The version of Go whose lines are named.
+pub(crate) const GO_VERSION: &str = "1.27.3";
+
+const fn proc_go(line: u32, what: &'static str) -> GoLine {
+    GoLine { file: "proc.go", line, what }
+}
+
+const NEWPROC: GoLine = proc_go(5334, "newproc");
+const RUNQPUT: GoLine = proc_go(7529, "runqput");
+const RETAKE: GoLine = proc_go(6681, "retake");
+const HANDOFFP: GoLine = proc_go(3146, "handoffp");
+const SYSMON: GoLine = proc_go(6537, "sysmon");
+const GOPARK: GoLine = proc_go(457, "gopark");
+const GOREADY: GoLine = proc_go(493, "goready");
+const PREEMPTONE: GoLine = proc_go(6917, "preemptone");
+const ASYNC_PREEMPT: GoLine = GoLine { file: "preempt.go", line: 317, what: "asyncPreempt2" };
 
 /// All scenarios, in the order of the tour.
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -24,89 +59,138 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         title: "A new goroutine stays with its P",
         rule: "A goroutine that starts another puts it into run_next of its own P: the new \
                goroutine runs next, where its data is still in the cache.",
-        source: "newproc, runqput",
-        run: locality,
+        go: &[NEWPROC, RUNQPUT],
+        run: one_p::locality,
     },
     Scenario {
         title: "A thread is used again",
         rule: "When a goroutine ends, its thread does not end: it takes the next goroutine from the \
                queue of its P.",
-        source: "goexit0, schedule, execute",
-        run: reuse,
+        go: &[proc_go(4506, "goexit0"), proc_go(4150, "schedule"), proc_go(3346, "execute")],
+        run: one_p::reuse,
     },
     Scenario {
         title: "The queue of a P fills up",
         rule: "A new goroutine takes run_next, and the goroutine that was there goes to the tail of \
-               the P's queue. The queue holds 256.",
-        source: "runqput",
-        run: fill,
+               the P's queue. The queue holds 256; only its ends are drawn here.",
+        go: &[RUNQPUT],
+        run: one_p::fill,
     },
     Scenario {
         title: "A full queue spills",
         rule: "When the queue is full, its older half goes to the global queue, and with it the \
                goroutine that did not fit.",
-        source: "runqputslow, globrunqputbatch",
-        run: spill,
+        go: &[proc_go(7575, "runqputslow"), proc_go(7323, "globrunqputbatch")],
+        run: one_p::spill,
     },
     Scenario {
         title: "There is room again",
         rule: "After the spill, new goroutines go into the local queue as before.",
-        source: "runqput",
-        run: room_again,
+        go: &[RUNQPUT],
+        run: one_p::room_again,
     },
     Scenario {
         title: "New work wakes a thread",
         rule: "When a goroutine starts while a P is idle and no thread searches for work, a sleeping \
                thread is woken, or a new one is made. It takes the idle P and searches.",
-        source: "wakep, startm",
+        go: &[proc_go(3227, "wakep"), proc_go(3050, "startm")],
         run: parallel::wake,
     },
     Scenario {
         title: "A fair share of the global queue",
         rule: "A P whose own queue is empty takes its share of the global queue: the length divided \
                by the number of Ps, plus one, and at most half of what its own queue holds.",
-        source: "globrunqgetbatch",
+        go: &[proc_go(7344, "globrunqgetbatch")],
         run: parallel::share,
     },
     Scenario {
         title: "A P without work steals half",
         rule: "A P that finds no work takes half of the queue of another P, rounded up, from its \
                head. It runs the last of them, and queues the others.",
-        source: "stealWork, runqsteal, runqgrab",
+        go: &[proc_go(3843, "stealWork"), proc_go(7781, "runqsteal"), proc_go(7713, "runqgrab")],
         run: parallel::steal,
+    },
+    Scenario {
+        title: "A thread searches, then sleeps",
+        rule: "A thread without work does not end. It searches the queues of the other Ps, and \
+               needs a P to do so. If it finds nothing in four passes, it gives its P up, looks once \
+               more, and sleeps.",
+        go: &[proc_go(3532, "sched.nmspinning"), proc_go(3007, "stopm")],
+        run: parallel::search,
     },
     Scenario {
         title: "A blocking call gives up the P",
         rule: "A goroutine that blocks in a system call keeps its thread, but not its P: sysmon \
                takes the P, and another thread runs the other goroutines.",
-        source: "entersyscall, retake, handoffp",
+        go: &[proc_go(4776, "entersyscall"), RETAKE, HANDOFFP],
         run: blocking::marked,
     },
     Scenario {
-        title: "So does a call that was not announced",
+        title: "The end of a call",
+        rule: "After a short call the goroutine still has its P. After a long one it takes its old \
+               P back, or another idle P. If no P is idle, it goes into the global queue, and its \
+               thread sleeps.",
+        go: &[
+            proc_go(4922, "exitsyscall"),
+            proc_go(5072, "exitsyscallTryGetP"),
+            proc_go(5106, "exitsyscallNoP"),
+        ],
+        run: blocking::end_of_call,
+    },
+    Scenario {
+        title: "A call that was not announced gives up the P too",
         rule: "Rust and C code block without telling the runtime. Sysmon sees that the thread's CPU \
-               clock stands still, asks the kernel, and takes the P.",
-        source: "none: Go's library and cgo announce every call",
+               clock stands still, asks the kernel, and takes the P. Go has no such rule: its \
+               library and cgo announce every call.",
+        go: &[],
         run: blocking::unmarked,
     },
     Scenario {
         title: "An endless loop is preempted",
         rule: "A goroutine that has run for 10 ms while another waits is interrupted by a signal, \
                and goes to the tail of the global queue.",
-        source: "sysmon, preemptone, asyncPreempt",
-        run: blocking::preempted,
+        go: &[SYSMON, PREEMPTONE, ASYNC_PREEMPT],
+        run: preemption::endless_loop,
+    },
+    Scenario {
+        title: "A timer does not wait for a loop",
+        rule: "When a timer is due and all Ps are busy, a goroutine is preempted at once. In Go, the \
+               timer waits until the slice of 10 ms is over.",
+        go: &[RETAKE, proc_go(6679, "forcePreemptNS"), ASYNC_PREEMPT],
+        run: preemption::timer,
     },
     Scenario {
         title: "Every 61st slice takes from the global queue",
         rule: "A local queue that is never empty must not starve the global queue: in every 61st \
                slice, a P takes from the global queue first.",
-        source: "findRunnable: schedtick%61",
-        run: tick,
+        go: &[proc_go(3458, "schedtick%61")],
+        run: one_p::tick,
+    },
+    Scenario {
+        title: "A goroutine is a thread to the code inside it",
+        rule: "Thread-locals, the thread's id and errno belong to the goroutine, and stay with it \
+               when another thread continues it. So every crate that is sound on threads is sound \
+               here, and starting a goroutine needs no unsafe code. Go has no thread-locals.",
+        go: &[],
+        run: identity::identity,
+    },
+    Scenario {
+        title: "Ping-pong on one thread",
+        rule: "A goroutine that sends makes the receiver ready in run_next, and waits: the receiver \
+               runs next, in the same slice, on the same thread. No thread sleeps or wakes.",
+        go: &[GOPARK, GOREADY],
+        run: ping_pong::ping_pong,
+    },
+    Scenario {
+        title: "A million goroutines",
+        rule: "A goroutine that waits needs memory for its stack, and no thread.",
+        go: &[NEWPROC, GOPARK],
+        run: many::many,
     },
 ];
 
-mod blocking;
-mod parallel;
+/// How often a program is repeated at most, until the rule had something to decide.
+const ATTEMPTS: usize = 100;
 
 /// Records what happens on `procs` Ps while `f` runs.
 fn record<T>(procs: usize, f: impl FnOnce() -> T) -> (Vec<Event>, T) {
@@ -118,27 +202,26 @@ fn record<T>(procs: usize, f: impl FnOnce() -> T) -> (Vec<Event>, T) {
     (events, result)
 }
 
-/// On one P: G1 starts G2 and ends. G2 starts `children` goroutines, from G3 on, and ends. Returns
-/// the program's numbers of all of them, in their order.
-fn family(children: usize) -> (Show, Vec<u64>) {
-    let (events, all) = record(1, || {
-        let (send, receive) = chan(1);
-        let first = go(move || {
-            go(move || {
-                let own = gosched::id().map_or(0, GoId::get);
-                let children: Vec<_> = (0..children).map(|_| go(|| ())).collect();
-                send.send((own, children)).expect("the receiver waits");
-            });
-        });
-        let (g2, children) = receive.recv().expect("G2 sends");
-        let mut all = vec![first.id().get(), g2];
-        all.extend(children.iter().map(|child| child.id().get()));
-        children.into_iter().for_each(|child| child.join().expect("an empty function"));
-        all
-    });
-    let mut names = Names::default();
-    names.add(1, all.iter().copied());
-    (Show::new(events, names), all)
+/// Repeats `attempt` until `has_it` returns true for its result. Returns the last result.
+fn until_seen<T>(attempt: impl Fn() -> T, has_it: impl Fn(&T) -> bool) -> T {
+    for _ in 1..ATTEMPTS {
+        let result = attempt();
+        if has_it(&result) {
+            return result;
+        }
+    }
+    attempt()
+}
+
+/// Returns whether no goroutine but those of the scenario ran, and none was interrupted. On a busy
+/// machine sysmon may interrupt one, and the goroutine that waits for Ctrl-C may begin late.
+fn is_undisturbed(events: &[Event], goroutines: &[u64]) -> bool {
+    let main = gosched::id().map(GoId::get);
+    events.iter().all(|event| match event.kind {
+        EventKind::Preempt { .. } | EventKind::Retake { .. } => false,
+        EventKind::Run { g, .. } => goroutines.contains(&g) || Some(g) == main,
+        _ => true,
+    })
 }
 
 fn is_run(event: &Event, wanted: u64) -> bool {
@@ -149,122 +232,30 @@ fn is_spawn(event: &Event, wanted: u64) -> bool {
     matches!(event.kind, EventKind::Spawn { g, .. } if g == wanted)
 }
 
-fn locality() -> Result<Act, Failure> {
-    let (mut show, ids) = family(0);
-    let (g1, g2) = (ids[0], ids[1]);
-    let runs = show.step("G1 runs.", |event| is_run(event, g1))?;
-    let next = Place::RunNext;
-    let spawn = show.step("G1 starts G2, which goes into run_next of G1's P.", |event| {
-        matches!(event.kind, EventKind::Spawn { g, parent, to } if g == g2 && parent == g1 && to == next)
-    })?;
-    show.check("The P of G1 is the P whose run_next holds G2.", runs.p == spawn.p)?;
-    Ok(show.end())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn reuse() -> Result<Act, Failure> {
-    let (mut show, ids) = family(0);
-    let (g1, g2) = (ids[0], ids[1]);
-    show.pass("G1 starts G2", |event| is_spawn(event, g2))?;
-    let exit = show.step("G1 ends. Its thread looks for the next goroutine.", |event| {
-        event.kind == EventKind::Exit { g: g1 }
-    })?;
-    let run = show.step(
-        "The same thread takes G2 from run_next and runs it.",
-        |event| matches!(event.kind, EventKind::Run { g, from: Source::RunNext, .. } if g == g2),
-    )?;
-    let same = exit.thread == run.thread && exit.p == run.p;
-    show.check("G2 runs on the thread and on the P on which G1 ended.", same)?;
-    Ok(show.end())
-}
+    /// The folder `src/runtime` of the Go that `ci/go` installs, if the variable names it.
+    fn runtime_of_go() -> Option<std::path::PathBuf> {
+        let go = std::env::var_os("GOSCHED_GO")?;
+        let output = std::process::Command::new(go).args(["env", "GOROOT"]).output();
+        let root = String::from_utf8(output.expect("Go runs").stdout).expect("a path");
+        Some(std::path::Path::new(root.trim()).join("src/runtime"))
+    }
 
-/// How many goroutines fit: 256 in the queue, and one in `run_next`.
-const FIT: usize = 257;
-
-fn fill() -> Result<Act, Failure> {
-    let (mut show, ids) = family(FIT);
-    show.pass("G2 runs", |event| is_run(event, ids[1]))?;
-    show.step("G2 starts G3, which is the next to run.", |event| is_spawn(event, ids[2]))?;
-    displaced(&mut show, &ids, 3)?;
-    let last = displaced(&mut show, &ids, 1 + FIT)?;
-    let queue = show.world().ps.get(&last.p.unwrap_or(0)).map(|p| p.queue.clone());
-    let queued: Vec<u64> = queue.into_iter().flatten().map(|place| place.1).collect();
-    show.check(
-        "The queue holds 256 goroutines, in the order in which they were started.",
-        queued == ids[2..2 + 256],
-    )?;
-    Ok(show.end())
-}
-
-/// Goes on to the event in which the goroutine at `index` displaces the one before.
-fn displaced(show: &mut Show, ids: &[u64], index: usize) -> Result<Event, Failure> {
-    let (new, old) = (ids[index], ids[index - 1]);
-    let caption = format!(
-        "G2 starts {}, which displaces {}: that one goes to the tail of the queue.",
-        show.name(new),
-        show.name(old)
-    );
-    show.step(caption, |event| {
-        let is_it = |g, by, to| g == old && by == new && matches!(to, Place::Queue(_));
-        matches!(event.kind, EventKind::Displace { g, by, to } if is_it(g, by, to))
-    })
-}
-
-fn spill() -> Result<Act, Failure> {
-    let (mut show, ids) = family(FIT + 1);
-    let (last, new) = (ids[1 + FIT], ids[2 + FIT]);
-    show.pass("G2 starts the goroutine that fills the queue", |event| is_spawn(event, last))?;
-    spilled(&mut show, &ids, last, new)?;
-    Ok(show.end())
-}
-
-/// Goes on to the spill that `new` causes by displacing `last`.
-fn spilled(show: &mut Show, ids: &[u64], last: u64, new: u64) -> Result<(), Failure> {
-    let name = show.name(new);
-    show.step(format!("G2 starts {name}, but the queue is full."), |event| is_spawn(event, new))?;
-    let caption =
-        format!("The older half of the queue, and {}, go to the global queue.", show.name(last));
-    let half = (ids[2], ids[2 + 127]);
-    show.step(caption, |event| {
-        let is_half = |first, end| (first, end) == half;
-        matches!(event.kind, EventKind::Spill { g, moved, first, last: end, .. }
-            if g == last && moved.count == 128 && is_half(first, end))
-    })?;
-    let mut expected = ids[2..2 + 128].to_vec();
-    expected.push(last);
-    let global: Vec<u64> = show.world().global.iter().copied().collect();
-    show.check("The global queue holds the older half in its order, then the other.", {
-        global == expected
-    })
-}
-
-fn room_again() -> Result<Act, Failure> {
-    let (mut show, ids) = family(FIT + 2);
-    let (last, new) = (ids[1 + FIT], ids[2 + FIT]);
-    show.pass("G2 starts the goroutine that fills the queue", |event| is_spawn(event, last))?;
-    spilled(&mut show, &ids, last, new)?;
-    let after = displaced(&mut show, &ids, 3 + FIT)?;
-    let queue = show.world().ps.get(&after.p.unwrap_or(0)).map_or(0, |p| p.queue.len());
-    show.check("The queue holds the newer half and one more.", queue == 129)?;
-    Ok(show.end())
-}
-
-fn tick() -> Result<Act, Failure> {
-    const STARTED: usize = 300;
-    let (mut show, _) = family(STARTED);
-    let is_tick =
-        |event: &Event| matches!(event.kind, EventKind::TakeGlobal { why: GlobalReason::Tick, .. });
-    let is_any_run = |event: &Event| matches!(event.kind, EventKind::Run { .. });
-    let slice = |event: Event| match event.kind {
-        EventKind::Run { slice, .. } => slice,
-        _ => 0,
-    };
-    show.step("The P's own queue is not empty, but the P takes from the global queue.", is_tick)?;
-    let first = slice(show.pass("that goroutine runs", is_any_run)?);
-    show.step("61 slices later, the P does so again.", is_tick)?;
-    let second = slice(show.pass("that goroutine runs", is_any_run)?);
-    show.check(
-        format!("Slice {first} and slice {second} are 61 apart."),
-        second.wrapping_sub(first) == 61,
-    )?;
-    Ok(show.end())
+    #[test]
+    fn the_lines_of_go_contain_what_is_said_of_them() {
+        let Some(folder) = runtime_of_go() else {
+            assert!(std::env::var_os("GOSCHED_REQUIRE_GO").is_none(), "GOSCHED_GO is not set");
+            return;
+        };
+        for scenario in SCENARIOS {
+            for line in scenario.go {
+                let text = std::fs::read_to_string(folder.join(line.file)).expect("a file of Go");
+                let found = text.lines().nth(line.line as usize - 1).unwrap_or_default();
+                assert!(found.contains(line.what), "{line:?}: {found}");
+            }
+        }
+    }
 }

@@ -1,19 +1,23 @@
-//! Draws a scenario as text: one screen, as wide as the terminal allows. This module never reads
-//! the events: `show` has prepared the steps.
+//! Draws a scenario as text: one screen, as wide as the terminal allows. This module never decides
+//! what a rule is, and never reads an event: `replay` does.
 
 use super::replay::{MState, World};
-use super::scenarios::Scenario;
-use super::show::{Act, Failure, Names, Step};
+use super::scenarios::{GO_VERSION, GoLine, Scenario};
+use super::show::{Act, Failure, Names};
 use anstyle::{AnsiColor, Style};
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
+const PLAIN: Style = Style::new();
 const TITLE: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
 const GOOD: Style = AnsiColor::Green.on_default().bold();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 const STEP: Style = AnsiColor::Cyan.on_default();
+const RUNS: Style = AnsiColor::Green.on_default();
+const SEARCHES: Style = AnsiColor::Yellow.on_default();
+const BLOCKED: Style = AnsiColor::Red.on_default();
+const NEXT: Style = AnsiColor::Magenta.on_default();
 
 /// The narrowest width that text is wrapped to.
 const MIN_WIDTH: usize = 20;
@@ -42,24 +46,32 @@ impl<'a> Screen<'a> {
     /// The output cannot be written.
     pub(crate) fn head(&mut self, number: usize, scenario: &Scenario) -> io::Result<()> {
         self.text(TITLE, "", &format!("{number}. {}", scenario.title))?;
-        self.text(Style::new(), "", scenario.rule)?;
-        self.text(FAINT, "", &format!("Go: {}", scenario.source))?;
+        self.text(PLAIN, "", scenario.rule)?;
+        if !scenario.go.is_empty() {
+            self.text(FAINT, "", &format!("Go {GO_VERSION}: {}", in_go(scenario.go)))?;
+        }
         writeln!(self.out)
     }
 
-    /// Draws the steps of a scenario, and what was checked.
+    /// Draws the steps of a scenario, and what was checked and measured.
     ///
     /// # Errors
     /// The output cannot be written.
     pub(crate) fn act(&mut self, act: &Act) -> io::Result<()> {
+        let (mut world, mut at) = (World::default(), 0);
         for (number, step) in act.steps.iter().enumerate() {
-            self.text(STEP, "", &format!("{}  {}", number + 1, step.caption))?;
-            for line in picture(step, &act.names) {
-                self.text(Style::new(), "   ", &line)?;
+            act.events[at..step.end].iter().for_each(|event| world.apply(event));
+            at = step.end;
+            self.text(STEP, "", &format!("{} {}", number + 1, step.caption))?;
+            for line in picture(&world, &act.names) {
+                self.line("   ", &line)?;
             }
         }
         for fact in &act.facts {
-            self.text(GOOD, "", &format!("ok  {fact}"))?;
+            self.text(GOOD, "", &format!("ok {fact}"))?;
+        }
+        for note in &act.notes {
+            self.text(FAINT, "    ", note)?;
         }
         writeln!(self.out)
     }
@@ -70,10 +82,24 @@ impl<'a> Screen<'a> {
     /// The output cannot be written.
     pub(crate) fn failure(&mut self, failure: &Failure) -> io::Result<()> {
         self.text(BAD, "", "The scheduler did not keep the rule.")?;
-        self.text(Style::new(), "", &format!("Expected: {}", failure.expected))?;
-        self.text(Style::new(), "", "Seen instead:")?;
+        self.text(PLAIN, "", &format!("Expected: {}", failure.expected))?;
+        self.text(PLAIN, "", "Seen instead:")?;
         for line in &failure.seen {
             writeln!(self.out, "  {line}")?;
+        }
+        writeln!(self.out)
+    }
+
+    /// Writes a line of a picture. A line that is too long is wrapped, and loses its columns.
+    fn line(&mut self, indent: &str, parts: &[Part]) -> io::Result<()> {
+        let length: usize = parts.iter().map(|part| part.text.chars().count()).sum();
+        if indent.len() + length > self.width {
+            let text: String = parts.iter().map(|part| part.text.as_str()).collect();
+            return self.text(PLAIN, indent, &text);
+        }
+        write!(self.out, "{indent}")?;
+        for Part { style, text } in parts {
+            write!(self.out, "{style}{text}{style:#}")?;
         }
         writeln!(self.out)
     }
@@ -85,6 +111,23 @@ impl<'a> Screen<'a> {
         }
         Ok(())
     }
+}
+
+/// Lists lines of Go's sources: each file once, with its lines.
+fn in_go(lines: &[GoLine]) -> String {
+    let mut text = String::new();
+    let mut file = "";
+    for line in lines {
+        let separator = if text.is_empty() { "" } else { ", " };
+        text.push_str(separator);
+        if line.file != file {
+            file = line.file;
+            text.push_str("runtime/");
+            text.push_str(file);
+        }
+        text.push_str(&format!(":{} {}", line.line, line.what));
+    }
+    text
 }
 
 /// Breaks a text into lines of at most `width` characters. A word longer than a line gets a line of
@@ -105,38 +148,73 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The lines that show a step: one for each P, one for the global queue, one for the other Ms.
-fn picture(step: &Step, names: &Names) -> Vec<String> {
-    let World { ps, ms, global } = &step.world;
+/// A part of a line, with one style.
+#[derive(Debug)]
+struct Part {
+    style: Style,
+    text: String,
+}
+
+fn part(style: Style, text: impl Into<String>) -> Part {
+    Part { style, text: text.into() }
+}
+
+/// The lines that show a state: one for each P, one for the global queue, one for the Ms without a
+/// P.
+fn picture(world: &World, names: &Names) -> Vec<Vec<Part>> {
     let mut lines = Vec::new();
-    for (number, p) in ps {
-        let mut line = format!("P{number} ");
-        let m = ms.iter().find(|(_, m)| m.p == Some(*number));
-        let _ = match m {
-            Some((m, view)) => write!(line, "M{m} {}", activity(view.state, names)),
-            None => write!(line, "idle"),
+    for (number, p) in &world.ps {
+        let m = world.ms.iter().find(|(_, m)| m.p == Some(*number));
+        let (style, text) = match m {
+            Some((m, view)) => (style(view.state), format!("M{m} {}", activity(view.state, names))),
+            None => (FAINT, "idle".to_owned()),
         };
         let next = p.run_next.map_or_else(|| "-".to_owned(), |g| names.name(g));
         let queue: VecDeque<u64> = p.queue.iter().map(|place| place.1).collect();
-        let _ = write!(line, " | run_next {next} | queue {}", row(&queue, names));
-        lines.push(line);
+        lines.push(vec![
+            part(TITLE, format!("P{number:<2} ")),
+            part(style, format!("{text:<22}")),
+            part(FAINT, " run_next "),
+            part(NEXT, format!("{next:<5}")),
+            part(FAINT, " queue "),
+            part(PLAIN, row(&queue, names)),
+        ]);
     }
-    lines.push(format!("global queue {}", row(global, names)));
-    let without_p = ms.iter().filter(|(_, m)| m.p.is_none());
-    let others: Vec<String> =
-        without_p.map(|(m, view)| format!("M{m} {}", activity(view.state, names))).collect();
-    if !others.is_empty() {
-        lines.push(others.join(", "));
+    lines.push(vec![part(FAINT, "global queue "), part(PLAIN, row(&world.global, names))]);
+    let without_p: Vec<_> = world.ms.iter().filter(|(_, m)| m.p.is_none()).collect();
+    if !without_p.is_empty() {
+        let mut parts = vec![part(FAINT, "without a P: ")];
+        for (index, (m, view)) in without_p.into_iter().enumerate() {
+            let separator = if index > 0 { ", " } else { "" };
+            let activity = match view.state {
+                MState::Scheduling => "goes to sleep".to_owned(),
+                state => activity(state, names),
+            };
+            parts.push(part(style(view.state), format!("{separator}M{m} {activity}")));
+        }
+        lines.push(parts);
     }
     lines
 }
 
-fn activity(state: MState, names: &Names) -> String {
+fn style(state: MState) -> Style {
+    match state {
+        MState::Running(_) => RUNS,
+        MState::Spinning => SEARCHES,
+        MState::InCall(_) => BLOCKED,
+        MState::Sleeping => FAINT,
+        MState::Scheduling | MState::Waking => PLAIN,
+    }
+}
+
+/// What an M does, in words.
+pub(super) fn activity(state: MState, names: &Names) -> String {
     match state {
         MState::Scheduling => "schedules".to_owned(),
         MState::Running(g) => format!("runs {}", names.name(g)),
         MState::Spinning => "searches for work".to_owned(),
-        MState::InCall(g) => format!("is in a call of {}", names.name(g)),
+        MState::InCall(g) => format!("in a call of {}", names.name(g)),
+        MState::Waking => "wakes".to_owned(),
         MState::Sleeping => "sleeps".to_owned(),
     }
 }
@@ -164,5 +242,20 @@ mod tests {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("longer than a line", 4), ["longer", "than", "a", "line"]);
         assert_eq!(wrap("", 10), [""]);
+    }
+
+    #[test]
+    fn a_long_queue_shows_its_ends() {
+        let names = Names::new(&(1..=300).collect::<Vec<_>>());
+        assert_eq!(row(&VecDeque::new(), &names), "empty");
+        assert_eq!(row(&(1..=6).collect(), &names), "G1 G2 G3 G4 G5 G6");
+        assert_eq!(row(&(3..=258).collect(), &names), "G3 G4 ... G257 G258 (256)");
+    }
+
+    #[test]
+    fn each_file_of_go_is_named_once() {
+        let line = |file, line, what| GoLine { file, line, what };
+        let lines = [line("proc.go", 1, "a"), line("proc.go", 2, "b"), line("time.go", 3, "c")];
+        assert_eq!(in_go(&lines), "runtime/proc.go:1 a, :2 b, runtime/time.go:3 c");
     }
 }

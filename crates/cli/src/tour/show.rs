@@ -2,28 +2,38 @@
 //! and keeps the state after each. This module never prints.
 
 use super::replay::World;
-use gosched::debug::events::{Event, EventKind};
+use gosched::debug::events::Event;
 use std::collections::HashMap;
 
 /// The numbers that a scenario gives its goroutines: G1, G2 and so on, as in the texts about Go's
 /// scheduler. The program's own numbers depend on what ran before.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Names(HashMap<u64, u32>);
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    numbers: HashMap<u64, u32>,
+    main: u64,
+}
 
 impl Names {
-    /// Gives goroutines their numbers: the first is G`first`.
-    pub(crate) fn add(&mut self, first: u32, goroutines: impl IntoIterator<Item = u64>) {
-        self.0.extend(goroutines.into_iter().zip(first..));
+    /// Gives goroutines their numbers, from G1 on. The caller is the goroutine that runs the
+    /// scenarios: it is called `main`.
+    pub(crate) fn new(goroutines: &[u64]) -> Names {
+        let main = gosched::id().map_or(0, gosched::GoId::get);
+        Names { numbers: goroutines.iter().copied().zip(1..).collect(), main }
     }
 
-    /// Returns the number of a goroutine of the scenario.
+    /// Returns the number of a goroutine of the scenario. The goroutine `main` has the number 0.
     pub(crate) fn number(&self, g: u64) -> Option<u32> {
-        self.0.get(&g).copied()
+        let number = self.numbers.get(&g).copied();
+        number.or((g == self.main).then_some(0))
     }
 
     /// Returns the name of a goroutine.
     pub(crate) fn name(&self, g: u64) -> String {
-        self.number(g).map_or_else(|| "another".to_owned(), |number| format!("G{number}"))
+        match self.number(g) {
+            Some(0) => "main".to_owned(),
+            Some(number) => format!("G{number}"),
+            None => "another".to_owned(),
+        }
     }
 }
 
@@ -32,8 +42,8 @@ impl Names {
 pub(crate) struct Step {
     /// What happened.
     pub(crate) caption: String,
-    /// The scheduler after it.
-    pub(crate) world: World,
+    /// How many of the act's events have happened by then.
+    pub(crate) end: usize,
 }
 
 /// A rule that the scheduler did not keep.
@@ -48,10 +58,47 @@ pub(crate) struct Failure {
 /// A scenario that kept its rule.
 #[derive(Debug)]
 pub(crate) struct Act {
+    /// What happened, up to the last step.
+    pub(crate) events: Vec<Event>,
     pub(crate) steps: Vec<Step>,
     pub(crate) names: Names,
     /// What was checked beyond the steps.
     pub(crate) facts: Vec<String>,
+    /// What was measured. No rule demands it.
+    pub(crate) notes: Vec<String>,
+    /// How quantities changed, for a scenario with more events than can be shown.
+    pub(crate) counts: Vec<Counts>,
+}
+
+/// Quantities at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Counts {
+    /// What happened.
+    pub(crate) caption: String,
+    /// Names, values, and the largest values that they can have.
+    pub(crate) bars: Vec<(&'static str, u64, u64)>,
+}
+
+impl Act {
+    /// Returns an event as a line, with the scenario's names of its goroutines.
+    pub(crate) fn line(&self, event: &Event) -> String {
+        let text = event.to_string();
+        let mut line = String::with_capacity(text.len());
+        let mut rest = text.as_str();
+        // The text names goroutines as G and the program's number.
+        while let Some(at) = rest.find('G') {
+            let number = &rest[at + 1..];
+            let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
+            line.push_str(&rest[..at]);
+            match number[..digits].parse() {
+                Ok(g) => line.push_str(&self.names.name(g)),
+                Err(_) => line.push('G'),
+            }
+            rest = &number[digits..];
+        }
+        line.push_str(rest);
+        line
+    }
 }
 
 /// A walk through the events of a scenario.
@@ -70,7 +117,14 @@ const LISTED: usize = 40;
 impl Show {
     /// Begins before the first event.
     pub(crate) fn new(events: Vec<Event>, names: Names) -> Show {
-        let act = Act { steps: Vec::new(), names, facts: Vec::new() };
+        let act = Act {
+            events: Vec::new(),
+            steps: Vec::new(),
+            names,
+            facts: Vec::new(),
+            notes: Vec::new(),
+            counts: Vec::new(),
+        };
         Show { events, at: 0, world: World::default(), act }
     }
 
@@ -100,7 +154,7 @@ impl Show {
     ) -> Result<Event, Failure> {
         let caption = caption.into();
         let event = self.pass(&caption, is_it)?;
-        self.act.steps.push(Step { caption, world: self.world.clone() });
+        self.act.steps.push(Step { caption, end: self.at });
         Ok(event)
     }
 
@@ -114,14 +168,8 @@ impl Show {
         caption: &str,
         is_it: impl Fn(&Event) -> bool,
     ) -> Result<(), Failure> {
-        let Some(found) = self.events[self.at..].iter().position(is_it) else {
-            return Err(self.failure(caption));
-        };
-        for event in &self.events[self.at..self.at + found] {
-            self.world.apply(event);
-        }
-        self.at += found;
-        self.act.steps.push(Step { caption: caption.to_owned(), world: self.world.clone() });
+        self.go_to(caption, is_it)?;
+        self.act.steps.push(Step { caption: caption.to_owned(), end: self.at });
         Ok(())
     }
 
@@ -134,14 +182,25 @@ impl Show {
         expected: &str,
         is_it: impl Fn(&Event) -> bool,
     ) -> Result<Event, Failure> {
+        self.go_to(expected, is_it)?;
+        let event = self.events[self.at];
+        self.world.apply(&event);
+        self.at += 1;
+        Ok(event)
+    }
+
+    /// Goes on to the state before the next event for which `is_it` returns true.
+    ///
+    /// # Errors
+    /// There is no such event.
+    fn go_to(&mut self, expected: &str, is_it: impl Fn(&Event) -> bool) -> Result<(), Failure> {
         let found = self.events[self.at..].iter().position(is_it);
         let Some(found) = found else { return Err(self.failure(expected)) };
-        let last = self.at + found;
-        for event in &self.events[self.at..=last] {
+        for event in &self.events[self.at..self.at + found] {
             self.world.apply(event);
         }
-        self.at = last + 1;
-        Ok(self.events[last])
+        self.at += found;
+        Ok(())
     }
 
     /// Checks a fact.
@@ -157,44 +216,28 @@ impl Show {
         Ok(())
     }
 
+    /// Adds what was measured.
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
+        self.act.notes.push(note.into());
+    }
+
+    /// Adds how the quantities are now.
+    pub(crate) fn count(&mut self, counts: Counts) {
+        self.act.counts.push(counts);
+    }
+
     /// Ends the walk.
-    pub(crate) fn end(self) -> Act {
+    pub(crate) fn end(mut self) -> Act {
+        self.events.truncate(self.at);
+        self.act.events = self.events;
         self.act
     }
 
     /// Returns the failure of an expectation, with the events from the last step on.
     fn failure(&self, expected: &str) -> Failure {
         let from = self.at.saturating_sub(4);
-        let seen = self.events[from..].iter().take(LISTED).map(|event| self.line(event)).collect();
+        let seen = self.events[from..].iter().take(LISTED);
+        let seen = seen.map(|event| self.act.line(event)).collect();
         Failure { expected: expected.to_owned(), seen }
-    }
-
-    /// Returns an event as a line, with the scenario's name of its goroutine.
-    fn line(&self, event: &Event) -> String {
-        match goroutine(event.kind).and_then(|g| self.act.names.number(g)) {
-            Some(number) => format!("{event}  (G{number} here)"),
-            None => event.to_string(),
-        }
-    }
-}
-
-/// Returns the goroutine that an event is about.
-fn goroutine(kind: EventKind) -> Option<u64> {
-    match kind {
-        EventKind::Spawn { g, .. }
-        | EventKind::Ready { g, .. }
-        | EventKind::Enqueue { g, .. }
-        | EventKind::Displace { g, .. }
-        | EventKind::Spill { g, .. }
-        | EventKind::Run { g, .. }
-        | EventKind::TakeGlobal { g, .. }
-        | EventKind::Steal { g, .. }
-        | EventKind::Park { g, .. }
-        | EventKind::Yield { g, .. }
-        | EventKind::Exit { g }
-        | EventKind::Preempt { g, .. }
-        | EventKind::EnterCall { g, .. }
-        | EventKind::LeaveCall { g, .. } => Some(g),
-        _ => None,
     }
 }

@@ -1,9 +1,9 @@
-//! Scenarios on one P, whose goroutine does not give the P up by itself. This module never takes a
-//! P: the library's sysmon does.
+//! Scenarios of blocking calls, on one P. This module never takes a P: the library's sysmon does.
 
-use super::{is_run, is_spawn, record};
+use super::{is_run, is_spawn, record, until_seen};
 use crate::tour::show::{Act, Failure, Names, Show};
-use gosched::debug::events::{CallEnd, EventKind, EventThread};
+use crate::tour::stage::Stage;
+use gosched::debug::events::{CallEnd, Event, EventKind, EventThread, Source};
 use gosched::{GoId, chan, go};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,19 +27,17 @@ fn waits_for_the_other(wait: fn(&AtomicBool)) -> (Show, u64, u64) {
         first.join().expect("G1 does not panic");
         ids
     });
-    let mut names = Names::default();
-    names.add(1, [g1, g2]);
-    (Show::new(events, names), g1, g2)
+    (Show::new(events, Names::new(&[g1, g2])), g1, g2)
 }
 
-/// Blocks the thread until `has_run` is set.
-fn block(has_run: &AtomicBool) {
-    while !has_run.load(Ordering::Relaxed) {
+/// Blocks the thread until `is_over` is set.
+fn block(is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-pub(super) fn marked() -> Result<Act, Failure> {
+pub(super) fn marked(_: &Stage) -> Result<Act, Failure> {
     let (mut show, g1, g2) = waits_for_the_other(|has_run| gosched::blocking(|| block(has_run)));
     show.pass("G1 starts G2", |event| is_spawn(event, g2))?;
     let enter = show.step(
@@ -49,7 +47,7 @@ pub(super) fn marked() -> Result<Act, Failure> {
     blocked(show, g1, g2, enter.thread, true)
 }
 
-pub(super) fn unmarked() -> Result<Act, Failure> {
+pub(super) fn unmarked(_: &Stage) -> Result<Act, Failure> {
     let (mut show, g1, g2) = waits_for_the_other(block);
     let spawn = show
         .step("G1 starts G2, and then sleeps in a call that blocks its thread.", |event| {
@@ -80,33 +78,73 @@ fn blocked(
         "The call ends. G1 continues with a P, or waits for one.",
         |event| matches!(event.kind, EventKind::LeaveCall { g, .. } if g == g1),
     )?;
-    let is_known = matches!(
-        back.kind,
-        EventKind::LeaveCall {
-            end: CallEnd::OldP | CallEnd::IdleP | CallEnd::Queued | CallEnd::Waits,
-            ..
-        }
-    );
-    show.check("G1 takes its old P, or another idle P, or waits in the global queue.", is_known)?;
+    show.check("G1 takes its old P, or another idle P, or waits for one.", {
+        matches!(back.kind, EventKind::LeaveCall { end, .. } if end != CallEnd::Kept)
+    })?;
     Ok(show.end())
 }
 
-pub(super) fn preempted() -> Result<Act, Failure> {
-    let (mut show, g1, g2) = waits_for_the_other(|has_run| {
-        while !has_run.load(Ordering::Relaxed) {
-            std::hint::spin_loop();
-        }
+/// On one P: G1 makes a short call, starts G2, and makes a call that ends while G2 computes.
+fn two_calls() -> (Vec<Event>, u64, u64) {
+    let (events, (g1, g2)) = record(1, || {
+        let (send, receive) = chan(1);
+        let first = go(move || {
+            let [has_run, is_back] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+            gosched::blocking(|| ());
+            let other = go({
+                let (has_run, is_back) = (Arc::clone(&has_run), Arc::clone(&is_back));
+                move || {
+                    has_run.store(true, Ordering::Relaxed);
+                    while !is_back.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                }
+            });
+            // G1 finds no P when the call ends, so it sets the flag only after G2 was preempted.
+            gosched::blocking(|| block(&has_run));
+            is_back.store(true, Ordering::Relaxed);
+            let ids = (gosched::id().map_or(0, GoId::get), other.id().get());
+            send.send(ids).expect("the receiver waits");
+        });
+        let ids = receive.recv().expect("G1 sends");
+        first.join().expect("G1 does not panic");
+        ids
     });
-    show.step("G1 starts G2 and computes in an endless loop.", |event| is_spawn(event, g2))?;
-    show.step("Sysmon requests that G1 stop.", |event| {
-        let is_it = |g| g == g1 && event.thread == EventThread::Sysmon;
-        matches!(event.kind, EventKind::RequestPreempt { g, .. } if is_it(g))
+    (events, g1, g2)
+}
+
+pub(super) fn end_of_call(_: &Stage) -> Result<Act, Failure> {
+    let leaves = |event: &Event, wanted: u64, as_wanted: CallEnd| matches!(event.kind, EventKind::LeaveCall { g, end } if g == wanted && end == as_wanted);
+    let (events, g1, g2) = until_seen(two_calls, |(events, g1, _)| {
+        let has = |end| events.iter().any(|event| leaves(event, *g1, end));
+        has(CallEnd::Kept) && has(CallEnd::Queued)
+    });
+    let mut show = Show::new(events, Names::new(&[g1, g2]));
+    let enter = show.step(
+        "G1 enters a call that may block.",
+        |event| matches!(event.kind, EventKind::EnterCall { g, .. } if g == g1),
+    )?;
+    let leave = show.step("The call was short: G1 still has its P.", |event| {
+        leaves(event, g1, CallEnd::Kept)
+    })?;
+    show.check("The thread of G1 had the same P before and after the short call.", {
+        enter.thread == leave.thread && enter.p == leave.p
     })?;
     show.step(
-        "A signal interrupts G1 in the middle of its loop.",
-        |event| matches!(event.kind, EventKind::Preempt { g, .. } if g == g1),
+        "The second call is long: sysmon takes the P.",
+        |event| matches!(event.kind, EventKind::Retake { g, .. } if g == g1),
     )?;
-    show.step("G2 runs.", |event| is_run(event, g2))?;
-    show.step("G1 continues.", |event| is_run(event, g1))?;
+    show.step("Another thread runs G2.", |event| is_run(event, g2))?;
+    let leave = show
+        .step("The long call ends. G2 has the only P: G1 goes into the global queue.", |event| {
+            leaves(event, g1, CallEnd::Queued)
+        })?;
+    show.step("The thread of G1 sleeps.", |event| {
+        event.thread == leave.thread && matches!(event.kind, EventKind::Sleep { .. })
+    })?;
+    let run = show.step("G1 gets its turn.", |event| is_run(event, g1))?;
+    show.check("G1 comes from the global queue.", {
+        matches!(run.kind, EventKind::Run { from: Source::Global, .. })
+    })?;
     Ok(show.end())
 }

@@ -2,15 +2,13 @@
 //! until the rule had something to decide; all its events must keep the rule. This module never
 //! waits for a certain order of threads.
 
-use super::record;
+use super::{record, until_seen};
 use crate::tour::show::{Act, Failure, Names, Show};
+use crate::tour::stage::Stage;
 use gosched::debug::events::{Event, EventKind, EventThread, GlobalReason};
 use gosched::{chan, go};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-
-/// How often a program is repeated at most.
-const ATTEMPTS: usize = 100;
 
 /// Computes for a while.
 fn compute(time: Duration) {
@@ -21,17 +19,8 @@ fn compute(time: Duration) {
 }
 
 /// Repeats `attempt` until its events contain what `has_it` looks for.
-fn until_seen(
-    attempt: impl Fn() -> (Vec<Event>, Names),
-    has_it: impl Fn(&[Event]) -> bool,
-) -> Show {
-    for _ in 1..ATTEMPTS {
-        let (events, names) = attempt();
-        if has_it(&events) {
-            return Show::new(events, names);
-        }
-    }
-    let (events, names) = attempt();
+fn show_of(attempt: impl Fn() -> (Vec<Event>, Names), has_it: impl Fn(&[Event]) -> bool) -> Show {
+    let (events, names) = until_seen(attempt, |(events, _)| has_it(events));
     Show::new(events, names)
 }
 
@@ -48,18 +37,16 @@ fn many(procs: usize, count: usize, each: Duration) -> (Vec<Event>, Names) {
         ids.extend(first.join().expect("G1 does not panic"));
         ids
     });
-    let mut names = Names::default();
-    names.add(1, ids);
-    (events, names)
+    (events, Names::new(&ids))
 }
 
-pub(super) fn wake() -> Result<Act, Failure> {
+pub(super) fn wake(_: &Stage) -> Result<Act, Failure> {
     let attempt = || {
         // The other thread goes to sleep.
         gosched::time::sleep(Duration::from_millis(1));
         many(2, 3, Duration::from_micros(300))
     };
-    let mut show = until_seen(attempt, |events| woken_by_spawn(events).is_some());
+    let mut show = show_of(attempt, |events| woken_by_spawn(events).is_some());
     let Some((started, m, p)) = woken_by_spawn(show.events()) else {
         show.step("A new goroutine wakes a thread.", |_| false)?;
         return Ok(show.end());
@@ -94,7 +81,7 @@ fn woken_by_spawn(events: &[Event]) -> Option<(u64, u32, u32)> {
     events[index..].iter().any(acquires).then_some((g, m, p))
 }
 
-pub(super) fn share() -> Result<Act, Failure> {
+pub(super) fn share(_: &Stage) -> Result<Act, Failure> {
     const PROCS: usize = 4;
     const STARTED: usize = 40;
     let attempt = || {
@@ -111,9 +98,7 @@ pub(super) fn share() -> Result<Act, Failure> {
             children.into_iter().for_each(|child| child.join().expect("it only computes"));
             ids
         });
-        let mut names = Names::default();
-        names.add(1, ids);
-        (events, names)
+        (events, Names::new(&ids))
     };
     let taken = |event: &Event| match event.kind {
         EventKind::TakeGlobal { why: GlobalReason::Empty, others, len, .. } => {
@@ -122,7 +107,7 @@ pub(super) fn share() -> Result<Act, Failure> {
         _ => None,
     };
     let is_large = |event: &Event| taken(event).is_some_and(|(_, len)| len >= PROCS);
-    let mut show = until_seen(attempt, |events| events.iter().any(is_large));
+    let mut show = show_of(attempt, |events| events.iter().any(is_large));
     let all: Vec<(usize, usize)> = show.events().iter().filter_map(taken).collect();
     show.step_before("Goroutines wait in the global queue, and a P has none.", is_large)?;
     let event = show.step("The P takes its share.", is_large)?;
@@ -138,7 +123,7 @@ pub(super) fn share() -> Result<Act, Failure> {
     Ok(show.end())
 }
 
-pub(super) fn steal() -> Result<Act, Failure> {
+pub(super) fn steal(_: &Stage) -> Result<Act, Failure> {
     let stolen = |event: &Event| match event.kind {
         EventKind::Steal { victim, taken, len, .. } if taken.count > 0 => {
             Some((victim, taken.count, len))
@@ -146,10 +131,8 @@ pub(super) fn steal() -> Result<Act, Failure> {
         _ => None,
     };
     let is_large = |event: &Event| stolen(event).is_some_and(|(_, _, len)| len >= 4);
-    let mut show = until_seen(
-        || many(2, 60, Duration::from_micros(100)),
-        |events| events.iter().any(is_large),
-    );
+    let mut show =
+        show_of(|| many(2, 60, Duration::from_micros(100)), |events| events.iter().any(is_large));
     let all: Vec<_> = show.events().iter().filter_map(stolen).collect();
     show.step_before("One P has many goroutines in its queue; the other has none.", is_large)?;
     let event = show.step("The other P steals.", is_large)?;
@@ -163,4 +146,62 @@ pub(super) fn steal() -> Result<Act, Failure> {
         all.into_iter().all(|(_, count, len)| count == len - len / 2),
     )?;
     Ok(show.end())
+}
+
+pub(super) fn search(_: &Stage) -> Result<Act, Failure> {
+    const PROCS: usize = 4;
+    const BUSY: usize = 2;
+    let attempt = || many(PROCS, BUSY, Duration::from_millis(2));
+    let mut show = show_of(attempt, |events| searches_in_vain(events).is_some());
+    let searcher = searches_in_vain(show.events());
+    let is_by = |event: &Event| Some(event.thread) == searcher.map(EventThread::M);
+    let is_search = |event: &Event| {
+        matches!(event.kind, EventKind::Spin {} | EventKind::AcquireP { .. }) && is_by(event)
+    };
+    let search = show.step("A thread has a P, but no goroutine to run: it searches.", is_search)?;
+    let release = show.step("It has found nothing, and gives its P up.", |event| {
+        matches!(event.kind, EventKind::ReleaseP { .. }) && is_by(event)
+    })?;
+    show.step("It ends its search, and looks at all queues once more.", |event| {
+        event.kind == EventKind::StopSpinning { found: false } && is_by(event)
+    })?;
+    show.step("It sleeps.", |event| matches!(event.kind, EventKind::Sleep { .. }) && is_by(event))?;
+    show.check("It had the P that it gave up while it searched.", search.p == release.p)?;
+    let most = most_searchers(show.events());
+    show.check(
+        format!("Threads that searched at the same time: at most {most}. Ps: {PROCS}."),
+        most <= PROCS,
+    )?;
+    Ok(show.end())
+}
+
+/// Returns an M whose first search finds nothing, so that the M sleeps.
+fn searches_in_vain(events: &[Event]) -> Option<u32> {
+    let of = |m| events.iter().filter(move |event| event.thread == EventThread::M(m));
+    let is_search =
+        |event: &&Event| matches!(event.kind, EventKind::Spin {} | EventKind::AcquireP { .. });
+    let ms = events.iter().filter(is_search).filter_map(|event| match event.thread {
+        EventThread::M(m) => Some(m),
+        _ => None,
+    });
+    ms.into_iter().find(|&m| {
+        let mut after = of(m).skip_while(|event| !is_search(event)).skip(1).map(|event| event.kind);
+        matches!(after.next(), Some(EventKind::ReleaseP { .. }))
+            && after.next() == Some(EventKind::StopSpinning { found: false })
+            && matches!(after.next(), Some(EventKind::Sleep { .. }))
+    })
+}
+
+/// Returns how many Ms searched at the same time at most, as far as their own events tell.
+fn most_searchers(events: &[Event]) -> usize {
+    let (mut searchers, mut most) = (Vec::new(), 0);
+    for event in events {
+        match event.kind {
+            EventKind::Spin {} => searchers.push(event.thread),
+            EventKind::StopSpinning { .. } => searchers.retain(|&thread| thread != event.thread),
+            _ => {}
+        }
+        most = most.max(searchers.len());
+    }
+    most
 }
