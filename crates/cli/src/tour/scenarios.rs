@@ -1,10 +1,13 @@
 //! The scenarios: each is a real program on the real scheduler, and the rule that its events must
 //! keep. This module never draws: `screen` and `page` do.
 
-use super::show::{Act, Failure};
+use super::show::{Act, Failure, Names, Show};
 use super::stage::Stage;
 use gosched::debug::events::{self, Event, EventKind};
-use gosched::{GoId, runtime};
+use gosched::{GoId, chan, go, runtime};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 mod blocking;
 mod identity;
@@ -213,13 +216,78 @@ fn until_seen<T>(attempt: impl Fn() -> T, has_it: impl Fn(&T) -> bool) -> T {
     attempt()
 }
 
+/// On one P: G1 starts G2, then calls `wait` until G2 has run. Only then does G1 end.
+fn waits_for_the_other(wait: fn(&AtomicBool)) -> (Show, [u64; 2]) {
+    let (events, ids) = record(1, || {
+        let (send, receive) = chan(1);
+        let first = go(move || {
+            let has_run = Arc::new(AtomicBool::new(false));
+            let other = go({
+                let has_run = Arc::clone(&has_run);
+                move || has_run.store(true, Ordering::Relaxed)
+            });
+            wait(&has_run);
+            send.send([own_id(), other.id().get()]).expect("the receiver waits");
+        });
+        let ids = receive.recv().expect("G1 sends");
+        first.join().expect("G1 does not panic");
+        ids
+    });
+    (Show::new(events, Names::new(&ids)), ids)
+}
+
+/// On one P: G1 starts G2 and calls `first` with a function that makes a long call. The call ends
+/// while G2 computes, so G1 then waits for the P. G2 computes until `first` returns, and then calls
+/// `other`. Returns the events, the goroutines, and what the two functions returned.
+fn calls_beside_a_loop<T: Send + 'static, U: Send + 'static>(
+    first: fn(&dyn Fn()) -> T,
+    other: fn() -> U,
+) -> (Vec<Event>, [u64; 2], T, U) {
+    let (events, (ids, first, other)) = record(1, || {
+        let (send, receive) = chan(1);
+        let g1 = go(move || {
+            let [has_run, is_back] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+            let g2 = go({
+                let (has_run, is_back) = (Arc::clone(&has_run), Arc::clone(&is_back));
+                move || {
+                    has_run.store(true, Ordering::Relaxed);
+                    while !is_back.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                    other()
+                }
+            });
+            let result = first(&|| {
+                gosched::blocking(|| {
+                    while !has_run.load(Ordering::Relaxed) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+            });
+            is_back.store(true, Ordering::Relaxed);
+            let ids = [own_id(), g2.id().get()];
+            send.send((ids, result, g2.join().expect("G2 only computes")))
+                .expect("the receiver waits");
+        });
+        let result = receive.recv().expect("G1 sends");
+        g1.join().expect("G1 does not panic");
+        result
+    });
+    (events, ids, first, other)
+}
+
+/// Returns the number of the calling goroutine.
+fn own_id() -> u64 {
+    gosched::id().map_or(0, GoId::get)
+}
+
 /// Returns whether no goroutine but those of the scenario ran, and none was interrupted. On a busy
 /// machine sysmon may interrupt one, and the goroutine that waits for Ctrl-C may begin late.
 fn is_undisturbed(events: &[Event], goroutines: &[u64]) -> bool {
-    let main = gosched::id().map(GoId::get);
+    let main = own_id();
     events.iter().all(|event| match event.kind {
         EventKind::Preempt { .. } | EventKind::Retake { .. } => false,
-        EventKind::Run { g, .. } => goroutines.contains(&g) || Some(g) == main,
+        EventKind::Run { g, .. } => goroutines.contains(&g) || g == main,
         _ => true,
     })
 }

@@ -1,34 +1,11 @@
 //! Scenarios of blocking calls, on one P. This module never takes a P: the library's sysmon does.
 
-use super::{is_run, is_spawn, record, until_seen};
+use super::{calls_beside_a_loop, is_run, is_spawn, until_seen, waits_for_the_other};
 use crate::tour::show::{Act, Failure, Names, Show};
 use crate::tour::stage::Stage;
 use gosched::debug::events::{CallEnd, Event, EventKind, EventThread, Source};
-use gosched::{GoId, chan, go};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// On one P: G1 starts G2, then calls `wait` until G2 has run. Only then does G1 end.
-fn waits_for_the_other(wait: fn(&AtomicBool)) -> (Show, u64, u64) {
-    let (events, (g1, g2)) = record(1, || {
-        let (send, receive) = chan(1);
-        let first = go(move || {
-            let has_run = Arc::new(AtomicBool::new(false));
-            let other = go({
-                let has_run = Arc::clone(&has_run);
-                move || has_run.store(true, Ordering::Relaxed)
-            });
-            wait(&has_run);
-            let ids = (gosched::id().map_or(0, GoId::get), other.id().get());
-            send.send(ids).expect("the receiver waits");
-        });
-        let ids = receive.recv().expect("G1 sends");
-        first.join().expect("G1 does not panic");
-        ids
-    });
-    (Show::new(events, Names::new(&[g1, g2])), g1, g2)
-}
 
 /// Blocks the thread until `is_over` is set.
 fn block(is_over: &AtomicBool) {
@@ -38,7 +15,7 @@ fn block(is_over: &AtomicBool) {
 }
 
 pub(super) fn marked(_: &Stage) -> Result<Act, Failure> {
-    let (mut show, g1, g2) = waits_for_the_other(|has_run| gosched::blocking(|| block(has_run)));
+    let (mut show, [g1, g2]) = waits_for_the_other(|has_run| gosched::blocking(|| block(has_run)));
     show.pass("G1 starts G2", |event| is_spawn(event, g2))?;
     let enter = show.step(
         "G1 enters a call that may block. Its thread keeps the P for now.",
@@ -48,7 +25,7 @@ pub(super) fn marked(_: &Stage) -> Result<Act, Failure> {
 }
 
 pub(super) fn unmarked(_: &Stage) -> Result<Act, Failure> {
-    let (mut show, g1, g2) = waits_for_the_other(block);
+    let (mut show, [g1, g2]) = waits_for_the_other(block);
     let spawn = show
         .step("G1 starts G2, and then sleeps in a call that blocks its thread.", |event| {
             is_spawn(event, g2)
@@ -84,38 +61,18 @@ fn blocked(
     Ok(show.end())
 }
 
-/// On one P: G1 makes a short call, starts G2, and makes a call that ends while G2 computes.
-fn two_calls() -> (Vec<Event>, u64, u64) {
-    let (events, (g1, g2)) = record(1, || {
-        let (send, receive) = chan(1);
-        let first = go(move || {
-            let [has_run, is_back] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
-            gosched::blocking(|| ());
-            let other = go({
-                let (has_run, is_back) = (Arc::clone(&has_run), Arc::clone(&is_back));
-                move || {
-                    has_run.store(true, Ordering::Relaxed);
-                    while !is_back.load(Ordering::Relaxed) {
-                        std::hint::spin_loop();
-                    }
-                }
-            });
-            // G1 finds no P when the call ends, so it sets the flag only after G2 was preempted.
-            gosched::blocking(|| block(&has_run));
-            is_back.store(true, Ordering::Relaxed);
-            let ids = (gosched::id().map_or(0, GoId::get), other.id().get());
-            send.send(ids).expect("the receiver waits");
-        });
-        let ids = receive.recv().expect("G1 sends");
-        first.join().expect("G1 does not panic");
-        ids
-    });
-    (events, g1, g2)
-}
-
 pub(super) fn end_of_call(_: &Stage) -> Result<Act, Failure> {
     let leaves = |event: &Event, wanted: u64, as_wanted: CallEnd| matches!(event.kind, EventKind::LeaveCall { g, end } if g == wanted && end == as_wanted);
-    let (events, g1, g2) = until_seen(two_calls, |(events, g1, _)| {
+    let two_calls = || {
+        calls_beside_a_loop(
+            |long_call| {
+                gosched::blocking(|| ());
+                long_call();
+            },
+            || (),
+        )
+    };
+    let (events, [g1, g2], (), ()) = until_seen(two_calls, |(events, [g1, _], (), ())| {
         let has = |end| events.iter().any(|event| leaves(event, *g1, end));
         has(CallEnd::Kept) && has(CallEnd::Queued)
     });

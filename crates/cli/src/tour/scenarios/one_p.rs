@@ -1,10 +1,10 @@
 //! Scenarios on one P, whose order is always the same. This module never uses a second P.
 
-use super::{is_run, is_spawn, is_undisturbed, record, until_seen};
+use super::{is_run, is_spawn, is_undisturbed, own_id, record, until_seen};
 use crate::tour::show::{Act, Failure, Names, Show};
 use crate::tour::stage::Stage;
 use gosched::debug::events::{Event, EventKind, GlobalReason, Place, Source};
-use gosched::{GoId, chan, go};
+use gosched::{chan, go};
 
 /// On one P: G1 starts G2 and ends. G2 starts `children` goroutines, from G3 on, and ends. Returns
 /// the program's numbers of all of them, in their order.
@@ -14,7 +14,7 @@ fn family(children: usize) -> (Show, Vec<u64>) {
             let (send, receive) = chan(1);
             let first = go(move || {
                 go(move || {
-                    let own = gosched::id().map_or(0, GoId::get);
+                    let own = own_id();
                     let children: Vec<_> = (0..children).map(|_| go(|| ())).collect();
                     send.send((own, children)).expect("the receiver waits");
                 });

@@ -2,11 +2,11 @@
 //! must show no change of threads; the times are measured and not judged: this module never
 //! requires one to be shorter.
 
-use super::{is_run, is_undisturbed, record, until_seen};
+use super::{is_run, is_undisturbed, own_id, record, until_seen};
 use crate::tour::show::{Act, Failure, Names, Show};
 use crate::tour::stage::Stage;
 use gosched::debug::events::{EventKind, Place, Source, Waker};
-use gosched::{GoId, chan, go};
+use gosched::{chan, go};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ fn goroutines(rounds: u32) -> ([u64; 2], Duration) {
             ping.send(round).expect("G2 receives");
             assert_eq!(at_g1.recv().expect("G2 sends"), round);
         }
-        (gosched::id().map_or(0, GoId::get), begin.elapsed())
+        (own_id(), begin.elapsed())
     });
     let g2 = other.id().get();
     let (g1, took) = first.join().expect("G1 does not panic");

@@ -1,37 +1,15 @@
 //! The two programs of the documents that end only with preemption, on one P. This module never
 //! interrupts a goroutine: the library does.
 
-use super::{is_run, is_spawn, record, until_seen};
+use super::{is_run, is_spawn, record, until_seen, waits_for_the_other};
 use crate::tour::show::{Act, Failure, Names, Show};
 use crate::tour::stage::Stage;
 use gosched::debug::events::{Event, EventKind, EventThread, PreemptReason, WaitReason, Waker};
-use gosched::{GoId, chan, go, time};
+use gosched::{go, time};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// On one P: G1 starts G2, and computes until G2 has run.
-fn loops_until_the_other_runs() -> (Vec<Event>, (u64, u64)) {
-    record(1, || {
-        let (send, receive) = chan(1);
-        let first = go(move || {
-            let has_run = Arc::new(AtomicBool::new(false));
-            let other = go({
-                let has_run = Arc::clone(&has_run);
-                move || has_run.store(true, Ordering::Relaxed)
-            });
-            while !has_run.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
-            }
-            let ids = (gosched::id().map_or(0, GoId::get), other.id().get());
-            send.send(ids).expect("the receiver waits");
-        });
-        let ids = receive.recv().expect("G1 sends");
-        first.join().expect("G1 does not panic");
-        ids
-    })
-}
 
 /// Returns whether an event is a preemption of `wanted` for this reason.
 fn is_preempt(event: &Event, wanted: u64, why: PreemptReason) -> bool {
@@ -43,9 +21,12 @@ fn is_request(event: &Event, wanted: u64, why: PreemptReason) -> bool {
 }
 
 pub(super) fn endless_loop(_: &Stage) -> Result<Act, Failure> {
-    let (events, (g1, g2)) = loops_until_the_other_runs();
+    let (mut show, [g1, g2]) = waits_for_the_other(|has_run| {
+        while !has_run.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    });
     let slice = PreemptReason::Slice;
-    let mut show = Show::new(events, Names::new(&[g1, g2]));
     show.step("G1 starts G2 and computes in an endless loop.", |event| is_spawn(event, g2))?;
     let request = show.step("Sysmon requests that G1 stop: its slice is over.", |event| {
         is_request(event, g1, slice)
