@@ -17,7 +17,7 @@ fn child() {
         Some("chosen") => {
             go(|| ()).join().unwrap();
             assert_eq!(backend(), CHOSEN);
-            let recording = gosched::debug::events::start().map(|recording| recording.stop());
+            let recording = gosched::debug::events::start().map(|mut recording| recording.stop());
             match CHOSEN {
                 Backend::MultiThread => drop(recording.unwrap()),
                 _ => assert_eq!(recording.unwrap_err().kind(), std::io::ErrorKind::Unsupported),

@@ -31,6 +31,9 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("mixed", mixed),
     ("lost", lost),
     ("several", several),
+    ("many at a time", many_at_a_time),
+    ("both ends", both_ends),
+    ("locked", locked),
     ("order", order),
 ];
 
@@ -65,10 +68,8 @@ fn recorded(f: impl FnOnce()) -> (Vec<Event>, Checked) {
 
 /// Ends a recording that must be complete.
 fn finish(mut recording: Recording) -> Vec<Event> {
-    let mut all = recording.read();
+    let all = recording.stop();
     assert_eq!(recording.lost(), 0);
-    all.extend(recording.stop());
-    all.sort_by_key(|event| event.time);
     all
 }
 
@@ -432,6 +433,8 @@ fn world() {
         runtime::set_procs(2);
     });
     let kinds: Vec<EventKind> = events.iter().map(|event| event.kind).collect();
+    // The recording began while the world was stopped.
+    let kinds: Vec<EventKind> = kinds.into_iter().skip(1).collect();
     let find = |wanted: EventKind| kinds.iter().position(|kind| *kind == wanted);
     let begin = find(EventKind::StopWorld { reason: StopReason::SetProcs });
     let stopped = find(EventKind::WorldStopped {});
@@ -558,6 +561,11 @@ fn lost() {
     go(|| ()).join().unwrap();
     checked(&recording.read());
     assert_eq!(recording.lost(), lost);
+    // `stop` finds out too.
+    (0..YIELDS).for_each(|_| yield_now());
+    recording.stop();
+    assert!(recording.lost() > lost, "{lost}");
+    assert_eq!(recording.read(), [], "nothing is recorded after the end");
 }
 
 fn several() {
@@ -574,7 +582,7 @@ fn several() {
     };
     let mut first = events::start().unwrap();
     let one = start_one();
-    let second = events::start().unwrap();
+    let mut second = events::start().unwrap();
     let two = start_one();
     let of_second = second.stop();
     let three = start_one();
@@ -582,13 +590,107 @@ fn several() {
     let four = start_one();
     of_first.extend(first.stop());
     let five = start_one();
-    let third = events::start().unwrap();
+    let mut third = events::start().unwrap();
     let six = start_one();
     let of_third = third.stop();
     let all = [one, two, three, four, five, six];
     assert_eq!(all.map(|number| count(&of_first, number)), [1, 1, 1, 1, 0, 0]);
     assert_eq!(all.map(|number| count(&of_second, number)), [0, 1, 0, 0, 0, 0]);
     assert_eq!(all.map(|number| count(&of_third, number)), [0, 0, 0, 0, 0, 1]);
+}
+
+/// Pairs of goroutines that hand a value to each other, and goroutines that yield, until the flag is
+/// set.
+fn busy(over: &Arc<AtomicBool>) -> Vec<gosched::JoinHandle<()>> {
+    let mut all = Vec::new();
+    for number in 0..6 {
+        let over = Arc::clone(over);
+        let (ping, at_other) = chan(0);
+        let (pong, at_first) = chan(0);
+        all.push(go(move || at_other.into_iter().for_each(|()| pong.send(()).unwrap())));
+        all.push(go(move || {
+            while !over.load(Ordering::Relaxed) {
+                ping.send(()).unwrap();
+                at_first.recv().unwrap();
+                if number % 2 == 0 {
+                    yield_now();
+                }
+            }
+        }));
+    }
+    all
+}
+
+/// Recordings that begin and end at any moment, on several threads, do not wait for each other.
+fn many_at_a_time() {
+    const ROUNDS: usize = 100;
+    let over = Arc::new(AtomicBool::new(false));
+    let busy = busy(&over);
+    let record = |_| {
+        std::thread::spawn(|| {
+            for _ in 0..ROUNDS {
+                let mut recording = events::start().unwrap();
+                std::thread::sleep(Duration::from_micros(500));
+                let events = recording.stop();
+                // On a busy machine this thread may sleep for long.
+                if recording.lost() == 0 {
+                    checked(&events);
+                }
+            }
+        })
+    };
+    let threads: Vec<_> = (0..3).map(record).collect();
+    blocking_now(|| threads.into_iter().for_each(|thread| thread.join().unwrap()));
+    over.store(true, Ordering::Relaxed);
+    busy.into_iter().for_each(|child| child.join().unwrap());
+}
+
+/// A recording begins and ends at one moment for all threads: each goroutine's events are a history
+/// without gaps, from the first event to the last.
+fn both_ends() {
+    const ROUNDS: u64 = 20;
+    const AT_LEAST: Duration = Duration::from_secs(2);
+    let over = Arc::new(AtomicBool::new(false));
+    let busy = busy(&over);
+    let (begin, mut round, mut runs) = (Instant::now(), 0, 0);
+    while round < ROUNDS || begin.elapsed() < AT_LEAST {
+        round += 1;
+        let mut recording = events::start().unwrap();
+        time::sleep(Duration::from_micros(100 + round % 300));
+        let events = recording.stop();
+        if recording.lost() == 0 {
+            runs += checked(&events).runs;
+        }
+    }
+    assert!(runs > 0);
+    over.store(true, Ordering::Relaxed);
+    busy.into_iter().for_each(|child| child.join().unwrap());
+}
+
+/// It is recorded where a goroutine that is locked to its thread was found.
+fn locked() {
+    let mut recording = events::start().unwrap();
+    let child = go(|| {
+        gosched::lock_os_thread();
+        for _ in 0..10 {
+            go(yield_now).join().unwrap();
+            yield_now();
+        }
+        gosched::unlock_os_thread();
+    });
+    let number = child.id().get();
+    child.join().unwrap();
+    let events = recording.stop();
+    checked(&events);
+    let sources: Vec<Source> = events
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::Run { g, from, .. } if g == number => Some(from),
+            _ => None,
+        })
+        .collect();
+    assert!(sources.len() > 10, "{}", show(&events));
+    assert!(!sources.contains(&Source::Earlier), "{}", show(&events));
 }
 
 /// Prints the order in which the steps of goroutines run on one P.
@@ -708,6 +810,27 @@ fn events_that_are_not_read_in_time_are_counted() {
 #[test]
 fn several_recordings_do_not_disturb_each_other() {
     passes("several", "2");
+}
+
+#[test]
+fn recordings_on_several_threads_do_not_wait_for_each_other() {
+    for procs in ["1", "2", "6"] {
+        passes("many at a time", procs);
+    }
+}
+
+#[test]
+fn a_recording_begins_and_ends_at_one_moment_for_all_threads() {
+    for procs in ["1", "2", "6"] {
+        passes("both ends", procs);
+    }
+}
+
+#[test]
+fn the_source_of_a_goroutine_that_is_locked_to_its_thread_is_recorded() {
+    for procs in ["1", "2"] {
+        passes("locked", procs);
+    }
 }
 
 #[test]

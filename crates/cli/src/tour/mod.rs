@@ -86,15 +86,21 @@ fn show(options: &Options, chosen: &[(usize, &Scenario)]) -> io::Result<End> {
         anstream::AutoStream::auto(io::stdout())
     };
     let is_interactive = io::stdout().is_terminal() && io::stdin().is_terminal();
-    let (mut shown, mut failed) = (0, 0);
+    let (mut shown, mut failed, mut checked) = (0, 0, 0);
     for &(number, scenario) in chosen {
         let outcome = (scenario.run)(&Stage::new(options.goroutines));
         // The text is written at once, so that Ctrl-C cannot leave half of a colour behind.
         let mut text = Vec::new();
         let mut screen = Screen::new(&mut text, options.width.unwrap_or_else(width));
+        if shown == 0 {
+            screen.legend()?;
+        }
         screen.head(number, scenario)?;
         match outcome {
-            Ok(act) => screen.act(&act)?,
+            Ok(act) => {
+                checked += act.steps.len() + act.facts.len();
+                screen.act(&act)?;
+            }
             Err(failure) => {
                 failed += 1;
                 screen.failure(&failure)?;
@@ -106,6 +112,12 @@ fn show(options: &Options, chosen: &[(usize, &Scenario)]) -> io::Result<End> {
         if is_interactive && shown < chosen.len() && !wants_next(&mut out)? {
             break;
         }
+    }
+    if failed == 0 && shown > 1 {
+        writeln!(
+            out,
+            "{shown} scenarios, {checked} steps and facts checked: all rules were kept."
+        )?;
     }
     end(&mut out, shown, failed)
 }

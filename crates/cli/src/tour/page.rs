@@ -124,7 +124,8 @@ fn frame(text: &str, is_step: bool, world: &World, names: &Names) -> Value {
         })
         .collect();
     let global = ranges(world.global.iter().map(|&g| number(g)));
-    json!({ "text": text, "step": is_step, "p": ps, "m": ms, "q": global })
+    let way: Vec<i64> = world.on_the_way.iter().map(|&g| number(g)).collect();
+    json!({ "text": text, "step": is_step, "p": ps, "m": ms, "q": global, "way": way })
 }
 
 /// Joins numbers that follow each other: a full queue is `[[3, 258]]`.
@@ -141,7 +142,7 @@ fn ranges(numbers: impl Iterator<Item = i64>) -> Vec<[i64; 2]> {
 
 /// The steps of an act, and the events between them that change what is shown.
 fn frames(act: &Act) -> Vec<Value> {
-    let (mut world, mut at, mut frames) = (World::default(), 0, Vec::new());
+    let (mut world, mut at, mut frames) = (World::new(act.procs), 0, Vec::new());
     for (number, step) in act.steps.iter().enumerate() {
         let mut between = Vec::new();
         for (index, event) in act.events[at..step.end].iter().enumerate() {
@@ -152,7 +153,8 @@ fn frames(act: &Act) -> Vec<Value> {
             }
         }
         at = step.end;
-        let shown = if number == 0 { last_of(between) } else { ends_of(between) };
+        // What came before the first step does not matter.
+        let shown = if number == 0 { Vec::new() } else { ends_of(between) };
         frames.extend(shown.iter().map(|(text, world)| frame(text, false, world, &act.names)));
         frames.push(frame(&step.caption, true, &world, &act.names));
     }
@@ -167,11 +169,6 @@ fn frames(act: &Act) -> Vec<Value> {
             .map(|counts| json!({ "text": counts.caption, "step": false, "bars": counts.bars })),
     );
     frames
-}
-
-/// What came before the first step matters little.
-fn last_of(mut between: Vec<(String, World)>) -> Vec<(String, World)> {
-    between.split_off(between.len().saturating_sub(SHOWN_AT_ENDS))
 }
 
 fn ends_of(mut between: Vec<(String, World)>) -> Vec<(String, World)> {

@@ -2,7 +2,7 @@
 //! which P, where each goroutine is. This module never looks at the running scheduler.
 
 use gosched::debug::events::{CallEnd, Event, EventKind, EventThread, Place, Source, Span, Waker};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What an M does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,9 +51,17 @@ pub(crate) struct World {
     pub(crate) ms: BTreeMap<u32, MView>,
     /// The global queue.
     pub(crate) global: VecDeque<u64>,
+    /// Goroutines that have left a queue or an M, and are not in the next one yet.
+    pub(crate) on_the_way: BTreeSet<u64>,
 }
 
 impl World {
+    /// The state before the first event: all Ps are idle, and all queues are empty.
+    pub(crate) fn new(procs: usize) -> World {
+        let ps = (0..procs as u32).map(|p| (p, PView::default())).collect();
+        World { ps, ..World::default() }
+    }
+
     /// Changes the state as the event says. What happened before the first event is unknown, so a
     /// goroutine may leave a queue that it is not in.
     pub(crate) fn apply(&mut self, event: &Event) {
@@ -78,9 +86,11 @@ impl World {
                 let moved = self.take(p, moved);
                 self.global.extend(moved);
                 self.global.push_back(g);
+                self.on_the_way.remove(&g);
             }
             EventKind::TakeGlobal { g, others, .. } => {
                 self.global.retain(|&other| other != g);
+                self.on_the_way.insert(g);
                 for offset in 0..others.count {
                     let Some(other) = self.global.pop_front() else { break };
                     let position = others.position.wrapping_add(offset);
@@ -94,20 +104,23 @@ impl World {
                     self.ps.entry(p).or_default().queue.push_back((position, other));
                 }
                 self.forget(g);
+                self.on_the_way.insert(g);
             }
             EventKind::Run { g, from, .. } => {
                 match from {
                     Source::Queue(position) => drop(self.take(p, Span { position, count: 1 })),
                     _ => self.forget(g),
                 }
+                self.on_the_way.remove(&g);
                 self.set(event, MState::Running(g));
             }
-            EventKind::Park { .. }
-            | EventKind::Exit { .. }
-            | EventKind::Preempt { .. }
-            | EventKind::NoStack { .. }
-            | EventKind::Yield { continues: false, .. }
-            | EventKind::LeaveCall { end: CallEnd::Queued | CallEnd::Waits, .. } => {
+            EventKind::Park { .. } | EventKind::Exit { .. } | EventKind::NoStack { .. } => {
+                self.set(event, MState::Scheduling);
+            }
+            EventKind::Preempt { g, .. }
+            | EventKind::Yield { g, continues: false }
+            | EventKind::LeaveCall { g, end: CallEnd::Queued | CallEnd::Waits } => {
+                self.on_the_way.insert(g);
                 self.set(event, MState::Scheduling);
             }
             EventKind::EnterCall { g, .. } => self.set(event, MState::InCall(g)),
@@ -135,7 +148,7 @@ impl World {
             EventKind::Sleep { .. } => self.set(event, MState::Sleeping),
             EventKind::ReleaseP { .. } => {
                 if let EventThread::M(m) = event.thread {
-                    self.ms.entry(m).or_default().p = None;
+                    *self.ms.entry(m).or_default() = MView::default();
                 }
             }
             EventKind::EndThread {} => {
@@ -164,12 +177,16 @@ impl World {
     /// Puts a goroutine into a queue of the P `p`, or into the global queue.
     fn put(&mut self, p: u32, g: u64, to: Place) {
         let queues = self.ps.entry(p).or_default();
+        self.on_the_way.remove(&g);
         match to {
-            Place::RunNext => queues.run_next = Some(g),
+            Place::RunNext => {
+                let displaced = queues.run_next.replace(g);
+                self.on_the_way.extend(displaced.filter(|&other| other != g));
+            }
             Place::Queue(position) => queues.queue.push_back((position, g)),
             Place::Global => self.global.push_back(g),
             Place::GlobalFirst => self.global.push_front(g),
-            _ => {}
+            _ => drop(self.on_the_way.insert(g)),
         }
     }
 
@@ -184,6 +201,7 @@ impl World {
 
     /// Takes a goroutine out of every queue.
     fn forget(&mut self, g: u64) {
+        self.on_the_way.remove(&g);
         self.global.retain(|&other| other != g);
         for p in self.ps.values_mut() {
             p.run_next = p.run_next.filter(|&other| other != g);

@@ -102,7 +102,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         title: "A fair share of the global queue",
         rule: "A P whose own queue is empty takes its share of the global queue: the length divided \
-               by the number of Ps, plus one, and at most half of what its own queue holds.",
+               by the number of Ps, plus one, and at most 128, for which there is always room.",
         go: &[proc_go(7344, "globrunqgetbatch")],
         run: parallel::share,
     },
@@ -151,7 +151,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         title: "An endless loop is preempted",
         rule: "A goroutine that has run for 10 ms while another waits is interrupted by a signal, \
-               and goes to the tail of the global queue.",
+               and goes to the tail of the global queue. (Here the loop ends once the other has run.)",
         go: &[SYSMON, PREEMPTONE, ASYNC_PREEMPT],
         run: preemption::endless_loop,
     },
@@ -198,7 +198,7 @@ const ATTEMPTS: usize = 100;
 /// Records what happens on `procs` Ps while `f` runs.
 fn record<T>(procs: usize, f: impl FnOnce() -> T) -> (Vec<Event>, T) {
     let before = runtime::set_procs(procs);
-    let recording = events::start().unwrap_or_else(|why| panic!("cannot record events: {why}"));
+    let mut recording = events::start().unwrap_or_else(|why| panic!("cannot record events: {why}"));
     let result = f();
     let events = recording.stop();
     runtime::set_procs(before);
@@ -233,7 +233,7 @@ fn waits_for_the_other(wait: fn(&AtomicBool)) -> (Show, [u64; 2]) {
         first.join().expect("G1 does not panic");
         ids
     });
-    (Show::new(events, Names::new(&ids)), ids)
+    (Show::new(events, Names::new(&ids), 1), ids)
 }
 
 /// On one P: G1 starts G2 and calls `first` with a function that makes a long call. The call ends

@@ -40,6 +40,19 @@ impl<'a> Screen<'a> {
         Screen { out, width: width.max(MIN_WIDTH) }
     }
 
+    /// Explains the letters and words of the pictures.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub(crate) fn legend(&mut self) -> io::Result<()> {
+        const LEGEND: &str = "G: a goroutine. M: a thread. P: the right to run goroutines; it has a \
+             queue of 256, and run_next for the goroutine that runs next. Sysmon: a thread that \
+             watches the others. Slice: what a goroutine runs before others get their turn. Each \
+             numbered step is a recorded event: if it does not happen, the tour fails.";
+        self.text(FAINT, "", LEGEND)?;
+        writeln!(self.out)
+    }
+
     /// Draws the head of a scenario.
     ///
     /// # Errors
@@ -58,13 +71,26 @@ impl<'a> Screen<'a> {
     /// # Errors
     /// The output cannot be written.
     pub(crate) fn act(&mut self, act: &Act) -> io::Result<()> {
-        let (mut world, mut at) = (World::default(), 0);
+        let (mut world, mut at) = (World::new(act.procs), 0);
         for (number, step) in act.steps.iter().enumerate() {
             act.events[at..step.end].iter().for_each(|event| world.apply(event));
             at = step.end;
             self.text(STEP, "", &format!("{} {}", number + 1, step.caption))?;
             for line in picture(&world, &act.names) {
                 self.line("   ", &line)?;
+            }
+        }
+        // At the peak and at the end.
+        for counts in act
+            .counts
+            .iter()
+            .max_by_key(|counts| counts.bars[1].1)
+            .into_iter()
+            .chain(act.counts.last())
+        {
+            self.text(STEP, "", &counts.caption)?;
+            for (name, value, most) in &counts.bars {
+                self.line("   ", &bar(name, *value, *most))?;
             }
         }
         for fact in &act.facts {
@@ -181,6 +207,10 @@ fn picture(world: &World, names: &Names) -> Vec<Vec<Part>> {
         ]);
     }
     lines.push(vec![part(FAINT, "global queue "), part(PLAIN, row(&world.global, names))]);
+    if !world.on_the_way.is_empty() {
+        let gs: Vec<String> = world.on_the_way.iter().map(|&g| names.name(g)).collect();
+        lines.push(vec![part(FAINT, "on the way "), part(PLAIN, gs.join(" "))]);
+    }
     let without_p: Vec<_> = world.ms.iter().filter(|(_, m)| m.p.is_none()).collect();
     if !without_p.is_empty() {
         let mut parts = vec![part(FAINT, "without a P: ")];
@@ -219,6 +249,32 @@ pub(super) fn activity(state: MState, names: &Names) -> String {
     }
 }
 
+/// A quantity as a line: its name, a bar, and its value.
+fn bar(name: &str, value: u64, most: u64) -> Vec<Part> {
+    const LENGTH: u64 = 20;
+    let filled = (value * LENGTH / most.max(1)) as usize;
+    let rest = LENGTH as usize - filled;
+    vec![
+        part(FAINT, format!("{name:<8} ")),
+        part(RUNS, "#".repeat(filled)),
+        part(FAINT, ".".repeat(rest)),
+        part(PLAIN, format!(" {}", grouped(value))),
+    ]
+}
+
+/// Writes a number with a comma between thousands.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// A queue: its first two and its last two goroutines, and how many there are.
 fn row(queue: &VecDeque<u64>, names: &Names) -> String {
     const SHOWN: usize = 6;
@@ -242,6 +298,14 @@ mod tests {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("longer than a line", 4), ["longer", "than", "a", "line"]);
         assert_eq!(wrap("", 10), [""]);
+    }
+
+    #[test]
+    fn thousands_are_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_000), "1,000");
+        assert_eq!(grouped(12_345_678), "12,345,678");
     }
 
     #[test]

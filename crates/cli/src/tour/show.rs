@@ -58,6 +58,8 @@ pub(crate) struct Failure {
 /// A scenario that kept its rule.
 #[derive(Debug)]
 pub(crate) struct Act {
+    /// The number of Ps.
+    pub(crate) procs: usize,
     /// What happened, up to the last step.
     pub(crate) events: Vec<Event>,
     pub(crate) steps: Vec<Step>,
@@ -116,8 +118,9 @@ const LISTED: usize = 40;
 
 impl Show {
     /// Begins before the first event.
-    pub(crate) fn new(events: Vec<Event>, names: Names) -> Show {
+    pub(crate) fn new(events: Vec<Event>, names: Names, procs: usize) -> Show {
         let act = Act {
+            procs,
             events: Vec::new(),
             steps: Vec::new(),
             names,
@@ -125,7 +128,7 @@ impl Show {
             notes: Vec::new(),
             counts: Vec::new(),
         };
-        Show { events, at: 0, world: World::default(), act }
+        Show { events, at: 0, world: World::new(procs), act }
     }
 
     /// Returns all events.

@@ -303,7 +303,8 @@ impl M {
         self.carrier.set_preempt_pending(true);
     }
 
-    /// Records where the G was found that the M runs next. Owner only.
+    /// Records where the G was found that the M runs next. Owner only, or the thread that hands a P
+    /// to the sleeping M.
     #[inline]
     pub(crate) fn set_source(&self, source: Source) {
         if probe::is_recording() {
@@ -316,6 +317,11 @@ impl M {
         let word = self.source.load(Ordering::Relaxed);
         self.source.store(Source::Earlier.to_word(), Ordering::Relaxed);
         Source::from_word(word)
+    }
+
+    /// Forgets what [`M::set_source`] stored. Called while the world is stopped.
+    pub(crate) fn forget_source(&self) {
+        self.source.store(Source::Earlier.to_word(), Ordering::Relaxed);
     }
 
     /// Records an event of the M's thread, or of the goroutine on it. The caller has tested

@@ -1,13 +1,15 @@
 //! Recordings of scheduler events: `debug::events`. This module never writes an event: `probe`
 //! does.
 
+use crate::block::sync::Mutex;
 use crate::probe::event::EventKind;
 use crate::probe::recorder::{self, EventThread, Record};
 use crate::probe::recording::Cursor;
 use crate::sched;
-use crate::sys::ticks::{self, Scale};
+use crate::sys::ticks::Scale;
 use std::fmt;
 use std::io;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// One event. Displayed as one line.
@@ -38,28 +40,37 @@ impl fmt::Display for Event {
 #[derive(Debug)]
 pub struct Recording {
     cursors: Vec<Cursor>,
+    /// The ticks from and up to which events belong to the recording.
     begin: u64,
+    end: Option<u64>,
     scale: Scale,
     lost: u64,
     /// How many events had been dropped when the recording began.
     dropped_before: u64,
-    is_on: bool,
 }
 
 /// Starts to record what the scheduler decides. Any number of recordings can be on at the same
 /// time.
 ///
-/// The first recording takes up to 10 ms to start: it measures the CPU's clock.
+/// The first recording takes up to 10 ms to start: it measures the CPU's clock. If no other
+/// recording is on, all goroutines stop for a moment, so that the recording begins for all of them
+/// at once.
 ///
 /// # Errors
-/// Goroutines are threads in this process ([`Unsupported`](io::ErrorKind::Unsupported)), or there
-/// is no memory for the events.
+/// Goroutines are threads in this process, or this process was forked from one with goroutines
+/// ([`Unsupported`](io::ErrorKind::Unsupported)), or there is no memory for the events.
 pub fn start() -> io::Result<Recording> {
+    // Callers wait in the runtime's own mutex: a goroutine that blocked its thread here would delay
+    // the stop of the world.
+    static STARTS: Mutex<()> = Mutex::new(());
     let scale = Scale::measure();
-    sched::begin_recording()?;
+    let one_at_a_time = STARTS.lock_no_unwind();
     let dropped_before = recorder::dropped();
+    // Rings that are made from here on are read from their first record.
     let cursors = sched::event_rings().map(Cursor::at_end).collect();
-    Ok(Recording { cursors, begin: ticks::now(), scale, lost: 0, dropped_before, is_on: true })
+    let begin = sched::begin_recording()?;
+    drop(one_at_a_time);
+    Ok(Recording { cursors, begin, end: None, scale, lost: 0, dropped_before })
 }
 
 impl Recording {
@@ -72,8 +83,8 @@ impl Recording {
     }
 
     /// Ends the recording. Returns the events since the last call of [`Recording::read`], in the
-    /// order of their times.
-    pub fn stop(mut self) -> Vec<Event> {
+    /// order of their times. [`Recording::lost`] then says whether these are all.
+    pub fn stop(&mut self) -> Vec<Event> {
         self.end();
         let mut all = Vec::new();
         loop {
@@ -100,15 +111,15 @@ impl Recording {
     fn read_complete(&mut self) -> (bool, Vec<Event>) {
         for ring in sched::event_rings() {
             if !self.cursors.iter().any(|cursor| cursor.is_of(ring)) {
-                // The ring of a new M.
+                // The ring is new.
                 self.cursors.push(Cursor::at_start(ring));
             }
         }
         let (mut is_incomplete, mut events) = (false, Vec::new());
-        let (begin, scale) = (self.begin, self.scale);
+        let (time, scale) = (self.begin..=self.end.unwrap_or(u64::MAX), self.scale);
         for cursor in &mut self.cursors {
             let (stopped, lost) = cursor.read(|record| {
-                events.extend(event(record, begin, scale));
+                events.extend(time.contains(&record.ticks).then(|| event(record, &time, scale)));
             });
             is_incomplete |= stopped;
             self.lost += lost;
@@ -118,24 +129,22 @@ impl Recording {
     }
 
     fn end(&mut self) {
-        if std::mem::take(&mut self.is_on) {
-            sched::end_recording();
-        }
+        self.end.get_or_insert_with(sched::end_recording);
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
         self.end();
-        sched::release_rings_if_off();
+        sched::close_recording();
     }
 }
 
-/// Returns the event of a record, or `None` if the record is older than the recording.
-fn event(record: Record, begin: u64, scale: Scale) -> Option<Event> {
+/// Returns the event of a record of a recording that began at the start of `time`.
+fn event(record: Record, time: &RangeInclusive<u64>, scale: Scale) -> Event {
     let Record { ticks, thread, p, kind } = record;
-    let time = Duration::from_nanos(scale.nanos(ticks.checked_sub(begin)?));
-    Some(Event { time, thread, p, kind })
+    let time = Duration::from_nanos(scale.nanos(ticks - time.start()));
+    Event { time, thread, p, kind }
 }
 
 /// Sorts events by time. Events of one thread keep their order.

@@ -289,6 +289,12 @@ events! {
     StartThread = 32 {}
     /// The M ends.
     EndThread = 33 {}
+    /// A thread wakes the M that sleeps until the next timer, without a P: a new timer is due
+    /// earlier.
+    WakeTimekeeper = 34 {
+        /// The M.
+        m: u32,
+    }
 }
 
 impl fmt::Display for EventKind {
@@ -375,6 +381,7 @@ impl fmt::Display for EventKind {
             EventKind::MakeThread { m } => write!(f, "makes M{m}"),
             EventKind::StartThread {} => f.write_str("begins"),
             EventKind::EndThread {} => f.write_str("ends"),
+            EventKind::WakeTimekeeper { m } => write!(f, "wakes M{m} for an earlier timer"),
         }
     }
 }

@@ -138,6 +138,8 @@ words! {
         Test = 2 "test",
         /// The stack of a goroutine is copied for a dump.
         Dump = 3 "dump",
+        /// A recording of events begins.
+        Recording = 4 "recording",
     }
 }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 /// How long a reader waits for a record that is not complete. A thread writes a record in a few
 /// nanoseconds, but the system may take the CPU away from it for long. A record that is not
-/// complete after this time counts as lost.
+/// complete after this time counts as lost, and so do those that follow directly and are not
+/// complete either.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How far a recording has read a ring.
@@ -17,7 +18,8 @@ pub(crate) struct Cursor {
     ring: &'static Ring,
     /// The number of the next record to read.
     next: u64,
-    /// Since when that record is known to be incomplete.
+    /// Since when records are known to be incomplete: that record, or the one before, which was
+    /// given up.
     incomplete_since: Option<Instant>,
 }
 
@@ -44,10 +46,13 @@ impl Cursor {
         let (end, mut lost) = (records.next(), 0);
         while self.next < end {
             match records.read(self.next) {
-                Read::Record(words) => match Record::from_words(words) {
-                    Some(record) => each(record),
-                    None => lost += 1,
-                },
+                Read::Record(words) => {
+                    self.incomplete_since = None;
+                    match Record::from_words(words) {
+                        Some(record) => each(record),
+                        None => lost += 1,
+                    }
+                }
                 Read::Overwritten => {
                     // The oldest records are about to be overwritten as well, so skip some more.
                     let next = records.oldest().max(self.next + 1).min(end);
@@ -64,7 +69,6 @@ impl Cursor {
                     lost += 1;
                 }
             }
-            self.incomplete_since = None;
             self.next += 1;
         }
         (false, lost)

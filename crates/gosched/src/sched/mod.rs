@@ -317,17 +317,18 @@ pub(crate) fn read_stats() -> SchedStats {
     inspect::stats::read_stats()
 }
 
-/// Begins a recording of events. [`end_recording`] must follow, once.
+/// Begins a recording of events: returns its first tick. [`end_recording`] and [`close_recording`]
+/// must follow, once each. One caller at a time. Stops the world.
 ///
 /// # Errors
-/// Goroutines are threads, or there is no memory.
-pub(crate) fn begin_recording() -> std::io::Result<()> {
+/// Goroutines are threads, this process is a forked child, or there is no memory.
+pub(crate) fn begin_recording() -> std::io::Result<u64> {
     backend();
     recordings::begin()
 }
 
 pub(crate) use inspect::recordings::{
-    end as end_recording, release_rings_if_off, rings as event_rings,
+    close as close_recording, end as end_recording, rings as event_rings,
 };
 
 /// Writes the state of the scheduler in Go's format: the plain line of `schedtrace`, then every P,

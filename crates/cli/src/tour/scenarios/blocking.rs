@@ -3,7 +3,7 @@
 use super::{calls_beside_a_loop, is_run, is_spawn, until_seen, waits_for_the_other};
 use crate::tour::show::{Act, Failure, Names, Show};
 use crate::tour::stage::Stage;
-use gosched::debug::events::{CallEnd, Event, EventKind, EventThread, Source};
+use gosched::debug::events::{CallEnd, Event, EventKind, EventThread, Place, Source};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -51,13 +51,17 @@ fn blocked(
         _ => None,
     };
     show.check("G2 runs on the P that was taken.", run.p == p)?;
-    let back = show.step(
-        "The call ends. G1 continues with a P, or waits for one.",
-        |event| matches!(event.kind, EventKind::LeaveCall { g, .. } if g == g1),
-    )?;
-    show.check("G1 takes its old P, or another idle P, or waits for one.", {
-        matches!(back.kind, EventKind::LeaveCall { end, .. } if end != CallEnd::Kept)
-    })?;
+    let is_back = |event: &Event| match event.kind {
+        EventKind::LeaveCall { g, end } if g == g1 => Some(end),
+        _ => None,
+    };
+    let end = show.events().iter().find_map(is_back);
+    let caption = match end {
+        Some(CallEnd::OldP) => "The call ends. The P is idle again, and G1 takes it back.",
+        Some(CallEnd::IdleP) => "The call ends. G1 takes an idle P.",
+        _ => "The call ends. No P is idle: G1 goes into the global queue.",
+    };
+    show.step(caption, |event| is_back(event).is_some_and(|end| end != CallEnd::Kept))?;
     Ok(show.end())
 }
 
@@ -76,7 +80,7 @@ pub(super) fn end_of_call(_: &Stage) -> Result<Act, Failure> {
         let has = |end| events.iter().any(|event| leaves(event, *g1, end));
         has(CallEnd::Kept) && has(CallEnd::Queued)
     });
-    let mut show = Show::new(events, Names::new(&[g1, g2]));
+    let mut show = Show::new(events, Names::new(&[g1, g2]), 1);
     let enter = show.step(
         "G1 enters a call that may block.",
         |event| matches!(event.kind, EventKind::EnterCall { g, .. } if g == g1),
@@ -92,10 +96,12 @@ pub(super) fn end_of_call(_: &Stage) -> Result<Act, Failure> {
         |event| matches!(event.kind, EventKind::Retake { g, .. } if g == g1),
     )?;
     show.step("Another thread runs G2.", |event| is_run(event, g2))?;
-    let leave = show
-        .step("The long call ends. G2 has the only P: G1 goes into the global queue.", |event| {
-            leaves(event, g1, CallEnd::Queued)
-        })?;
+    let leave = show.pass("the long call ends, and G1 finds no P", |event| {
+        leaves(event, g1, CallEnd::Queued)
+    })?;
+    show.step("The long call ends. G2 has the only P: G1 goes into the global queue.", |event| {
+        event.kind == EventKind::Enqueue { g: g1, to: Place::Global }
+    })?;
     show.step("The thread of G1 sleeps.", |event| {
         event.thread == leave.thread && matches!(event.kind, EventKind::Sleep { .. })
     })?;

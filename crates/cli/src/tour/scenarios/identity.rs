@@ -56,7 +56,7 @@ pub(super) fn identity(_: &Stage) -> Result<Act, Failure> {
     };
     let (events, [g1, g2], (before, after), other) =
         until_seen(moves, |(events, [g1, _], ..)| has_moved(events, *g1));
-    let mut show = Show::new(events, Names::new(&[g1, g2]));
+    let mut show = Show::new(events, Names::new(&[g1, g2]), 1);
     let first = show.step("G1 runs. It sets a thread-local to 42.", |event| is_run(event, g1))?;
     show.step(
         "G1 blocks in a call. Sysmon takes the P.",

@@ -1,6 +1,7 @@
 //! A million goroutines that wait at the same moment. There are more events than can be shown, so
 //! they are counted. This module never counts what was not recorded.
 
+use crate::tour::screen::grouped;
 use crate::tour::show::{Act, Counts, Failure, Names, Show};
 use crate::tour::stage::Stage;
 use gosched::chan::{Receiver, Sender};
@@ -85,19 +86,6 @@ fn resident() -> Option<u64> {
     Some(pages * 4096)
 }
 
-/// Writes a number with a comma between thousands.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Goroutines that wait until their gate opens, and then add their number to the sum.
 #[derive(Debug)]
 struct Crowd {
@@ -135,7 +123,7 @@ pub(super) fn many(stage: &Stage) -> Result<Act, Failure> {
     let wanted = stage.goroutines;
     let total = affordable(wanted);
     let mut recording = events::start().unwrap_or_else(|why| panic!("cannot record events: {why}"));
-    let mut show = Show::new(Vec::new(), Names::new(&[]));
+    let mut show = Show::new(Vec::new(), Names::new(&[]), runtime::procs());
     let (mut count, mut crowd) = (Count::default(), Crowd::new());
     let before = resident();
     let begin = Instant::now();
@@ -208,17 +196,4 @@ fn counts(caption: String, count: &Count, total: u64) -> Counts {
         ("ended", count.ended.min(total), total),
     ];
     Counts { caption, bars }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_are_grouped() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1_000), "1,000");
-        assert_eq!(grouped(12_345_678), "12,345,678");
-    }
 }

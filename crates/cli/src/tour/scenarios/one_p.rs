@@ -27,7 +27,7 @@ fn family(children: usize) -> (Show, Vec<u64>) {
         })
     };
     let (events, all) = until_seen(attempt, |(events, all)| is_undisturbed(events, all));
-    (Show::new(events, Names::new(&all)), all)
+    (Show::new(events, Names::new(&all), 1), all)
 }
 
 pub(super) fn locality(_: &Stage) -> Result<Act, Failure> {
@@ -65,8 +65,8 @@ pub(super) fn fill(_: &Stage) -> Result<Act, Failure> {
     let (mut show, ids) = family(FIT);
     show.pass("G2 runs", |event| is_run(event, ids[1]))?;
     show.step("G2 starts G3, which is the next to run.", |event| is_spawn(event, ids[2]))?;
-    displaced(&mut show, &ids, 3)?;
-    let last = displaced(&mut show, &ids, 1 + FIT)?;
+    displaced(&mut show, &ids, 3, "")?;
+    let last = displaced(&mut show, &ids, 1 + FIT, "And so on. ")?;
     let queue = show.world().ps.get(&last.p.unwrap_or(0)).map(|p| p.queue.clone());
     let queued: Vec<u64> = queue.into_iter().flatten().map(|place| place.1).collect();
     show.check(
@@ -77,10 +77,10 @@ pub(super) fn fill(_: &Stage) -> Result<Act, Failure> {
 }
 
 /// Goes on to the event in which the goroutine at `index` displaces the one before.
-fn displaced(show: &mut Show, ids: &[u64], index: usize) -> Result<Event, Failure> {
+fn displaced(show: &mut Show, ids: &[u64], index: usize, before: &str) -> Result<Event, Failure> {
     let (new, old) = (ids[index], ids[index - 1]);
     let caption = format!(
-        "G2 starts {}, which displaces {}: that one goes to the tail of the queue.",
+        "{before}G2 starts {}, which displaces {}: that one goes to the tail of the queue.",
         show.name(new),
         show.name(old)
     );
@@ -90,42 +90,45 @@ fn displaced(show: &mut Show, ids: &[u64], index: usize) -> Result<Event, Failur
     })
 }
 
+/// Returns whether an event is the spill of the older half of a full queue: of the goroutines from
+/// G3 on, and `last`.
+fn is_spill(event: &Event, ids: &[u64], wanted: u64) -> bool {
+    let half = (ids[2], ids[2 + 127]);
+    matches!(event.kind, EventKind::Spill { g, moved, first, last, .. }
+        if g == wanted && moved.count == 128 && (first, last) == half)
+}
+
 pub(super) fn spill(_: &Stage) -> Result<Act, Failure> {
     let (mut show, ids) = family(FIT + 1);
     let (last, new) = (ids[1 + FIT], ids[2 + FIT]);
-    show.pass("G2 starts the goroutine that fills the queue", |event| is_spawn(event, last))?;
-    spilled(&mut show, &ids, last, new)?;
-    Ok(show.end())
-}
-
-/// Goes on to the spill that `new` causes by displacing `last`.
-fn spilled(show: &mut Show, ids: &[u64], last: u64, new: u64) -> Result<(), Failure> {
-    let name = show.name(new);
-    show.step(format!("G2 starts {name}, but the queue is full."), |event| is_spawn(event, new))?;
-    let caption =
-        format!("The older half of the queue, and {}, go to the global queue.", show.name(last));
-    let half = (ids[2], ids[2 + 127]);
-    show.step(caption, |event| {
-        let is_half = |first, end| (first, end) == half;
-        matches!(event.kind, EventKind::Spill { g, moved, first, last: end, .. }
-            if g == last && moved.count == 128 && is_half(first, end))
-    })?;
+    let (last_name, name) = (show.name(last), show.name(new));
+    show.step_before(
+        &format!("The queue of P0 is full, and {last_name} is in run_next. G2 starts {name}."),
+        |event| is_spawn(event, new),
+    )?;
+    show.step(
+        format!("{name} takes run_next. The older half of the queue, and {last_name}, go to the global queue."),
+        |event| is_spill(event, &ids, last),
+    )?;
     let mut expected = ids[2..2 + 128].to_vec();
     expected.push(last);
     let global: Vec<u64> = show.world().global.iter().copied().collect();
-    show.check("The global queue holds the older half in its order, then the other.", {
-        global == expected
-    })
+    show.check(
+        format!("The global queue holds the older half in its order, and {last_name} behind it."),
+        global == expected,
+    )?;
+    Ok(show.end())
 }
 
 pub(super) fn room_again(_: &Stage) -> Result<Act, Failure> {
     let (mut show, ids) = family(FIT + 2);
-    let (last, new) = (ids[1 + FIT], ids[2 + FIT]);
-    show.pass("G2 starts the goroutine that fills the queue", |event| is_spawn(event, last))?;
-    spilled(&mut show, &ids, last, new)?;
-    let after = displaced(&mut show, &ids, 3 + FIT)?;
+    let last = ids[1 + FIT];
+    show.step("The full queue has spilled: 128 places are free.", |event| {
+        is_spill(event, &ids, last)
+    })?;
+    let after = displaced(&mut show, &ids, 3 + FIT, "")?;
     let queue = show.world().ps.get(&after.p.unwrap_or(0)).map_or(0, |p| p.queue.len());
-    show.check("The queue holds the newer half and one more.", queue == 129)?;
+    show.check("The queue holds the newer half and one more: 129.", queue == 129)?;
     Ok(show.end())
 }
 

@@ -19,9 +19,13 @@ fn compute(time: Duration) {
 }
 
 /// Repeats `attempt` until its events contain what `has_it` looks for.
-fn show_of(attempt: impl Fn() -> (Vec<Event>, Names), has_it: impl Fn(&[Event]) -> bool) -> Show {
+fn show_of(
+    procs: usize,
+    attempt: impl Fn() -> (Vec<Event>, Names),
+    has_it: impl Fn(&[Event]) -> bool,
+) -> Show {
     let (events, names) = until_seen(attempt, |(events, _)| has_it(events));
-    Show::new(events, names)
+    Show::new(events, names, procs)
 }
 
 /// G1 starts `count` goroutines that compute for `each`, on `procs` Ps.
@@ -46,7 +50,7 @@ pub(super) fn wake(_: &Stage) -> Result<Act, Failure> {
         gosched::time::sleep(Duration::from_millis(1));
         many(2, 3, Duration::from_micros(300))
     };
-    let mut show = show_of(attempt, |events| woken_by_spawn(events).is_some());
+    let mut show = show_of(2, attempt, |events| woken_by_spawn(events).is_some());
     let Some((started, m, p)) = woken_by_spawn(show.events()) else {
         show.step("A new goroutine wakes a thread.", |_| false)?;
         return Ok(show.end());
@@ -60,9 +64,11 @@ pub(super) fn wake(_: &Stage) -> Result<Act, Failure> {
         format!("So M{m} is woken, and is given P{p}."),
         |event| matches!(event.kind, EventKind::Wake { m: woken, spins: true, .. } if woken == m),
     )?;
+    let is_idle = show.world().ms.iter().all(|(&other, view)| other == m || view.p != Some(p));
     show.step(format!("M{m} acquires P{p}, and searches for work."), |event| {
         event.thread == EventThread::M(m) && event.kind == EventKind::AcquireP { p }
     })?;
+    show.check(format!("P{p} was idle: no other thread had it."), is_idle)?;
     Ok(show.end())
 }
 
@@ -107,7 +113,7 @@ pub(super) fn share(_: &Stage) -> Result<Act, Failure> {
         _ => None,
     };
     let is_large = |event: &Event| taken(event).is_some_and(|(_, len)| len >= PROCS);
-    let mut show = show_of(attempt, |events| events.iter().any(is_large));
+    let mut show = show_of(PROCS, attempt, |events| events.iter().any(is_large));
     let all: Vec<(usize, usize)> = show.events().iter().filter_map(taken).collect();
     show.step_before("Goroutines wait in the global queue, and a P has none.", is_large)?;
     let event = show.step("The P takes its share.", is_large)?;
@@ -117,7 +123,7 @@ pub(super) fn share(_: &Stage) -> Result<Act, Failure> {
         count == (len / PROCS + 1).min(len).min(128),
     )?;
     show.check(
-        format!("So it was each of the {} times.", all.len()),
+        format!("Ps took their share {} times, and the rule held each time.", all.len()),
         all.into_iter().all(|(count, len)| count == (len / PROCS + 1).min(len).min(128)),
     )?;
     Ok(show.end())
@@ -131,8 +137,11 @@ pub(super) fn steal(_: &Stage) -> Result<Act, Failure> {
         _ => None,
     };
     let is_large = |event: &Event| stolen(event).is_some_and(|(_, _, len)| len >= 4);
-    let mut show =
-        show_of(|| many(2, 60, Duration::from_micros(100)), |events| events.iter().any(is_large));
+    let mut show = show_of(
+        2,
+        || many(2, 60, Duration::from_micros(100)),
+        |events| events.iter().any(is_large),
+    );
     let all: Vec<_> = show.events().iter().filter_map(stolen).collect();
     show.step_before("One P has many goroutines in its queue; the other has none.", is_large)?;
     let event = show.step("The other P steals.", is_large)?;
@@ -152,7 +161,7 @@ pub(super) fn search(_: &Stage) -> Result<Act, Failure> {
     const PROCS: usize = 4;
     const BUSY: usize = 2;
     let attempt = || many(PROCS, BUSY, Duration::from_millis(2));
-    let mut show = show_of(attempt, |events| searches_in_vain(events).is_some());
+    let mut show = show_of(PROCS, attempt, |events| searches_in_vain(events).is_some());
     let searcher = searches_in_vain(show.events());
     let is_by = |event: &Event| Some(event.thread) == searcher.map(EventThread::M);
     let is_search = |event: &Event| {
@@ -166,7 +175,7 @@ pub(super) fn search(_: &Stage) -> Result<Act, Failure> {
         event.kind == EventKind::StopSpinning { found: false } && is_by(event)
     })?;
     show.step("It sleeps.", |event| matches!(event.kind, EventKind::Sleep { .. }) && is_by(event))?;
-    show.check("It had the P that it gave up while it searched.", search.p == release.p)?;
+    show.check("The P that it gave up is the P with which it searched.", search.p == release.p)?;
     let most = most_searchers(show.events());
     show.check(
         format!("Threads that searched at the same time: at most {most}. Ps: {PROCS}."),

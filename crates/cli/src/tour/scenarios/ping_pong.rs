@@ -71,7 +71,7 @@ fn threads(rounds: u32) -> Duration {
 pub(super) fn ping_pong(stage: &Stage) -> Result<Act, Failure> {
     let attempt = || record(1, || goroutines(RECORDED).0);
     let (events, [g1, g2]) = until_seen(attempt, |(events, ids)| is_undisturbed(events, ids));
-    let mut show = Show::new(events, Names::new(&[g1, g2]));
+    let mut show = Show::new(events, Names::new(&[g1, g2]), 1);
     show.pass("G2 waits", |event| matches!(event.kind, EventKind::Park { g, .. } if g == g2))?;
     let by_g1 = Waker::Goroutine(g1);
     let ready = show.step("G1 sends to G2, which goes into run_next.", |event| {
@@ -101,7 +101,7 @@ pub(super) fn ping_pong(stage: &Stage) -> Result<Act, Failure> {
     let theirs = threads(MEASURED);
     let each = |took: Duration| took.as_nanos() as f64 / f64::from(MEASURED) / 1000.0;
     show.note(format!(
-        "To and fro takes two goroutines {:.2} µs and two threads {:.2} µs: {:.0} times as long.",
+        "To and fro takes two goroutines {:.2} µs and two threads {:.2} µs, {:.0} times as long.",
         each(ours),
         each(theirs),
         each(theirs) / each(ours)

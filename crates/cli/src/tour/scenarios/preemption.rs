@@ -4,12 +4,18 @@
 use super::{is_run, is_spawn, record, until_seen, waits_for_the_other};
 use crate::tour::show::{Act, Failure, Names, Show};
 use crate::tour::stage::Stage;
-use gosched::debug::events::{Event, EventKind, EventThread, PreemptReason, WaitReason, Waker};
+use gosched::debug::events::{
+    Event, EventKind, EventThread, Place, PreemptReason, WaitReason, Waker,
+};
 use gosched::{go, time};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// How long a goroutine runs at least before its slice is over: 10 ms of CPU time, which is never
+/// more than the time of the clock, but for the precision of both.
+const SLICE: Duration = Duration::from_micros(9_900);
 
 /// Returns whether an event is a preemption of `wanted` for this reason.
 fn is_preempt(event: &Event, wanted: u64, why: PreemptReason) -> bool {
@@ -27,13 +33,20 @@ pub(super) fn endless_loop(_: &Stage) -> Result<Act, Failure> {
         }
     });
     let slice = PreemptReason::Slice;
+    let begin = show.pass("G1 runs", |event| is_run(event, g1))?;
     show.step("G1 starts G2 and computes in an endless loop.", |event| is_spawn(event, g2))?;
     let request = show.step("Sysmon requests that G1 stop: its slice is over.", |event| {
         is_request(event, g1, slice)
     })?;
     show.check("The request came from sysmon.", request.thread == EventThread::Sysmon)?;
-    let stop = show.step("A signal interrupts G1 in the middle of its loop.", |event| {
-        is_preempt(event, g1, slice)
+    let ran = request.time.saturating_sub(begin.time);
+    show.check(
+        format!("G1 had run for {ran:.1?} when the request came."),
+        ran >= SLICE || std::env::var_os("GOSCHED_SLICE").is_some(),
+    )?;
+    let stop = show.pass("a signal interrupts G1", |event| is_preempt(event, g1, slice))?;
+    show.step("A signal interrupts G1, which goes to the tail of the global queue.", |event| {
+        event.kind == EventKind::Enqueue { g: g1, to: Place::Global }
     })?;
     show.step("G2 runs.", |event| is_run(event, g2))?;
     show.step("G1 continues.", |event| is_run(event, g1))?;
@@ -80,7 +93,7 @@ pub(super) fn timer(_: &Stage) -> Result<Act, Failure> {
     let (events, (g1, g2)) = until_seen(waits_beside_a_loop, |(events, (_, g2))| {
         events.iter().any(|event| is_preempt(event, *g2, why))
     });
-    let mut show = Show::new(events, Names::new(&[g1, g2]));
+    let mut show = Show::new(events, Names::new(&[g1, g2]), 1);
     let begin = show.pass("G1 runs", |event| is_run(event, g1))?;
     let wait = show.step(
         "G1 waits for a timer of 5 ms.",
@@ -90,9 +103,11 @@ pub(super) fn timer(_: &Stage) -> Result<Act, Failure> {
     show.step("The timer is due: sysmon requests that G2 make room.", |event| {
         is_request(event, g2, why)
     })?;
-    show.step("A signal interrupts G2 in the middle of its loop.", |event| {
-        is_preempt(event, g2, why)
-    })?;
+    show.pass("a signal interrupts G2", |event| is_preempt(event, g2, why))?;
+    show.step(
+        "A signal interrupts G2 in the middle of its loop.",
+        |event| matches!(event.kind, EventKind::Enqueue { g, .. } if g == g2),
+    )?;
     let ready = show.step(
         "The timer makes G1 ready.",
         |event| matches!(event.kind, EventKind::Ready { g, by: Waker::Timer, .. } if g == g1),

@@ -1,5 +1,11 @@
 //! Turns the recording of events on and off. Any number of recordings can be on at the same time.
 //!
+//! The first recording begins while the world is stopped: an M that is in the middle of a decision,
+//! past the test whether events are recorded, would leave a gap in the events after it. Once the
+//! last recording has ended, an M may still record. So a recording takes the time at which it
+//! begins while the world is stopped, and the time at which it ends before any M can miss an event,
+//! and ignores what lies outside.
+//!
 //! While a recording is on, every M has a ring. The thread that makes an M first adds the M to the
 //! list of all Ms, and then checks whether rings are wanted. A thread that starts a recording first
 //! announces that rings are wanted, and then goes through the list. So at least one of the two sees
@@ -8,43 +14,71 @@
 //! This module never reads an event: `probe::recording` does.
 
 use crate::gmp::m::M;
+use crate::probe::field::StopReason;
 use crate::probe::recorder::{self, Ring};
 use crate::probe::{self, Watcher};
 use crate::protocol::attention::AttentionFlag;
 use crate::protocol::event_ring::Writers;
 use crate::sched::state::backend::{self, Backend};
 use crate::sched::state::global::SCHED;
-use crate::sys::Lock;
+use crate::sched::world;
+use crate::sys::{Lock, forked, ticks};
 use gosched_fiber::lock::NoPreemptLockGuard;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// Number of recordings that are on.
-static RECORDINGS: Lock<u32> = Lock::new(0);
+/// How many recordings there are.
+#[derive(Debug)]
+struct Recordings {
+    /// Recordings that are on.
+    on: u32,
+    /// Recordings that can be read: those that are on, and those that have ended and were not
+    /// closed.
+    open: u32,
+}
+
+static RECORDINGS: Lock<Recordings> = Lock::new(Recordings { on: 0, open: 0 });
 
 /// Whether every M must have a ring.
 static RINGS_WANTED: AtomicBool = AtomicBool::new(false);
 
-/// Begins a recording. [`end`] must follow, once.
+/// Begins a recording: returns the tick from which on all events are recorded. [`end`] and
+/// [`close`] must follow, once each. One caller at a time; the caller must not hold a lock of the
+/// runtime, because the world may stop.
 ///
 /// # Errors
-/// Goroutines are threads, or there is no memory for the rings.
-pub(crate) fn begin() -> io::Result<()> {
+/// Goroutines are threads, the process is a forked child, or there is no memory for the rings.
+pub(crate) fn begin() -> io::Result<u64> {
     if backend::chosen() != Some(Backend::MultiThread) {
-        return Err(unsupported());
+        let why = "goroutines are threads in this process";
+        return Err(unsupported(why));
+    }
+    if forked::is_child() {
+        return Err(unsupported("this process was forked from one with goroutines"));
     }
     let mut recordings = RECORDINGS.lock_preemptible();
-    if *recordings == 0 {
+    let is_first = recordings.on == 0;
+    if is_first {
         prepare().inspect_err(|_| RINGS_WANTED.store(false, Ordering::Relaxed))?;
+    }
+    recordings.on += 1;
+    recordings.open += 1;
+    drop(recordings);
+    if !is_first {
+        return Ok(ticks::now());
+    }
+    let begin = world::with_world_stopped(StopReason::Recording, |_| {
         probe::set_watched_by(Watcher::Recording, true);
         set_flag(true);
-    }
-    *recordings += 1;
-    Ok(())
+        // What an earlier recording has left.
+        SCHED.all_ms().for_each(M::forget_source);
+        ticks::now()
+    });
+    Ok(begin)
 }
 
-fn unsupported() -> io::Error {
-    let why = "goroutines are threads in this process, so there are no scheduler events to record";
+fn unsupported(why: &str) -> io::Error {
+    let why = format!("{why}, so there are no scheduler events to record");
     io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
@@ -57,22 +91,27 @@ fn prepare() -> io::Result<()> {
     SCHED.all_ms().try_for_each(give_ring)
 }
 
-/// Ends a recording. The events that it has caused can still be read until
-/// [`release_rings_if_off`].
-pub(crate) fn end() {
+/// Ends a recording. Returns the tick up to which all events are recorded; they can be read until
+/// [`close`].
+pub(crate) fn end() -> u64 {
+    let end = ticks::now();
     let mut recordings = RECORDINGS.lock_preemptible();
-    *recordings -= 1;
-    if *recordings == 0 {
-        set_flag(false);
+    recordings.on -= 1;
+    if recordings.on == 0 {
+        // Ms record nothing from here on, and then switch directly again.
         probe::set_watched_by(Watcher::Recording, false);
+        set_flag(false);
         RINGS_WANTED.store(false, Ordering::Relaxed);
     }
+    end
 }
 
-/// Gives the memory of all rings back to the system, unless another recording is on.
-pub(crate) fn release_rings_if_off() {
-    let recordings = RECORDINGS.lock_preemptible();
-    if *recordings == 0 {
+/// Says that a recording is read no longer. If there is no other, gives the memory of all rings
+/// back to the system.
+pub(crate) fn close() {
+    let mut recordings = RECORDINGS.lock_preemptible();
+    recordings.open -= 1;
+    if recordings.open == 0 {
         rings().for_each(Ring::release);
     }
 }

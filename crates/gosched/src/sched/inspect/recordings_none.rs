@@ -6,14 +6,16 @@ use std::io;
 
 /// # Errors
 /// Always: goroutines are threads.
-pub(crate) fn begin() -> io::Result<()> {
+pub(crate) fn begin() -> io::Result<u64> {
     let why = "goroutines are threads in this process, so there are no scheduler events to record";
     Err(io::Error::new(io::ErrorKind::Unsupported, why))
 }
 
-pub(crate) fn end() {}
+pub(crate) fn end() -> u64 {
+    0
+}
 
-pub(crate) fn release_rings_if_off() {}
+pub(crate) fn close() {}
 
 pub(crate) fn rings() -> impl Iterator<Item = &'static Ring> {
     std::iter::empty()

@@ -56,6 +56,10 @@ pub(crate) fn start_locked_m(mut on: OnM<'_>, g: &'static G, owner: &'static M) 
     if on.spinning.is_spinning() {
         wake::stop_spinning(on.m());
     }
+    if probe::is_recording() {
+        // The owner sleeps, and runs `g` next, with this P.
+        owner.set_source(on.take_source());
+    }
     if let Some((p, _)) = on.own_p().map(OwnedP::release) {
         give::hand_p_to(owner, p);
     }

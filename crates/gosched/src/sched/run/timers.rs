@@ -77,6 +77,7 @@ fn wake_timekeeper(when: u64) {
             let mut locked = SCHED.lock.lock();
             if let Some(timekeeper) = locked.timekeeper {
                 // The M is woken without a P, and checks the timers before it sleeps again.
+                record(|| EventKind::WakeTimekeeper { m: timekeeper.id });
                 timekeeper::resign_timekeeper(&mut locked, timekeeper);
                 poller_role::mark_poller_leaving(&locked, timekeeper);
                 locked.idle_ms.remove(timekeeper);

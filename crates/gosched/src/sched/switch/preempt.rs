@@ -32,7 +32,7 @@ use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::gmp::record::record;
-use crate::gmp::token::{MayMove, OnM, OwnedP};
+use crate::gmp::token::{MayMove, OnM};
 use crate::probe;
 use crate::probe::event::EventKind;
 use crate::probe::field::{PreemptMethod, PreemptReason};
@@ -277,10 +277,14 @@ fn sleep_in_place(mut on: OnM<'_>, g: &'static G, why: PreemptReason, at: &Inter
         thread_requests::request_thread();
         return;
     }
-    let Some((p, mut on)) = on.own_p().map(OwnedP::release) else { return };
+    let Some(mut p) = on.own_p() else { return };
+    if probe::is_recording() {
+        let how = PreemptMethod::InPlace;
+        p.on_m().record(EventKind::Preempt { g: g.id(), reason: why, how });
+    }
+    let (p, mut on) = p.release();
     on.preempt_request.clear();
     on.carrier.set_preempt_pending(false);
-    record(|| EventKind::Preempt { g: g.id(), reason: why, how: PreemptMethod::InPlace });
     let before = stopped_m::pin_and_enqueue(&mut locked, on.lend(), g, why != PreemptReason::Slice);
     if stopping {
         stopping::count_stopped(&mut locked, p);

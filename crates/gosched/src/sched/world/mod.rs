@@ -54,7 +54,7 @@ static REASON: AtomicU8 = AtomicU8::new(0);
 /// stopped.
 pub(crate) fn last_reason() -> &'static str {
     let reason = REASON.load(Ordering::Relaxed);
-    let all = [StopReason::SetProcs, StopReason::Test, StopReason::Dump];
+    let all = [StopReason::SetProcs, StopReason::Test, StopReason::Dump, StopReason::Recording];
     all.into_iter().find(|each| *each as u8 == reason).map_or("", StopReason::words)
 }
 
