@@ -599,8 +599,8 @@ fn several() {
     assert_eq!(all.map(|number| count(&of_third, number)), [0, 0, 0, 0, 0, 1]);
 }
 
-/// Pairs of goroutines that hand a value to each other, and goroutines that yield, until the flag is
-/// set.
+/// Pairs of goroutines that hand a value to each other, and goroutines that yield, until the flag
+/// is set.
 fn busy(over: &Arc<AtomicBool>) -> Vec<gosched::JoinHandle<()>> {
     let mut all = Vec::new();
     for number in 0..6 {

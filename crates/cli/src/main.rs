@@ -8,6 +8,7 @@ use gosched::signal::{self, Signal};
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{self, ExitCode};
+use std::thread;
 
 /// Go's goroutine scheduler for Rust, at work.
 ///
@@ -98,11 +99,12 @@ fn say(what: &str) {
     let _ = writeln!(io::stderr(), "gosched: {what}");
 }
 
-/// Ends the process at Ctrl-C, with the status that shells give to it.
+/// Ends the process at Ctrl-C, with the status that shells give to it. A thread waits for that, and
+/// no goroutine: all Ps may be taken.
 fn end_on_interrupt() {
     const INTERRUPTED: i32 = 130;
     let interrupts = signal::notify(&[Signal::INT]);
-    gosched::go(move || {
+    let waiter = thread::Builder::new().spawn(move || {
         if interrupts.recv().is_err() {
             return;
         }
@@ -113,4 +115,7 @@ fn end_on_interrupt() {
         say("interrupted");
         process::exit(INTERRUPTED);
     });
+    if waiter.is_err() {
+        say("the system starts no thread that could wait for Ctrl-C");
+    }
 }

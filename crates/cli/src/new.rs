@@ -10,10 +10,10 @@ const MAIN: &str = include_str!("../examples/new_project.rs");
 /// The folder of the crate `gosched` of the sources that this command was built from.
 const BUILT_FROM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gosched");
 
-/// Words that cannot name a package: keywords, and crates that every program has.
+/// Words that cannot name a program: keywords, crates that every program has, and folders of cargo.
 const RESERVED: &str = "\
-    abstract alloc as async await become box break const continue core crate do dyn else enum \
-    extern false final fn for gen gosched if impl in let loop macro match mod move mut \
+    abstract alloc as async await become box break build const continue core crate deps do dyn \
+    else enum examples extern incremental false final fn for gen gosched if impl in let loop macro match mod move mut \
     override priv proc_macro pub ref return self static std struct super test trait true try \
     type typeof unsafe unsized use virtual where while yield";
 
@@ -28,10 +28,15 @@ pub(crate) fn new(folder: &Path, path: Option<PathBuf>) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let library = path.unwrap_or_else(|| PathBuf::from(BUILT_FROM));
-    let library = library.canonicalize().ok().filter(|path| path.join("Cargo.toml").is_file());
-    let Some(library) = library else {
-        let why = "the crate gosched is not where this command was built: say where it is, with \
-                   --path FOLDER/crates/gosched";
+    let is_library = |path: &PathBuf| {
+        let manifest = fs::read_to_string(path.join("Cargo.toml")).unwrap_or_default();
+        manifest.lines().any(|line| line.trim() == "name = \"gosched\"")
+    };
+    let Some(library) = library.canonicalize().ok().filter(is_library) else {
+        let why = format!(
+            "the crate gosched is not in {}: say where it is, with --path CLONE/crates/gosched",
+            library.display()
+        );
         return Err(io::Error::new(io::ErrorKind::NotFound, why));
     };
     if fs::symlink_metadata(folder).is_ok() {
@@ -101,7 +106,9 @@ mod tests {
         for good in ["hello", "a", "_x", "my-app_2"] {
             assert_eq!(is_no_name(good), None);
         }
-        for bad in ["", "2x", "-x", "ä", "a b", "a/b", "test", "proc-macro", "gosched", "fn"] {
+        for bad in
+            ["", "2x", "-x", "ä", "a b", "a/b", "test", "proc-macro", "gosched", "fn", "deps"]
+        {
             assert!(is_no_name(bad).is_some(), "{bad}");
         }
     }

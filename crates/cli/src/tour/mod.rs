@@ -49,10 +49,29 @@ pub(crate) fn run(options: &Options) -> io::Result<End> {
         let why = "goroutines are threads in this process, so there is no scheduler to show";
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     }
+    if let Some(why) = changes_the_rules() {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
     match &options.html {
         None => show(options, &chosen),
         Some(folder) => write_page(options, &chosen, folder),
     }
+}
+
+/// Returns why the scheduler does not follow its usual rules, if a variable says so.
+fn changes_the_rules() -> Option<&'static str> {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let debug = std::env::var("GODEBUG").unwrap_or_default();
+    if is_set("GOSCHED_SEED") {
+        return Some("GOSCHED_SEED is set, so the scheduler would decide at random: unset it");
+    }
+    if is_set("GOSCHED_SLICE") {
+        return Some("GOSCHED_SLICE changes the length of a slice, which the tour shows: unset it");
+    }
+    let is_off = debug.split(',').any(|setting| setting.trim() == "asyncpreemptoff=1");
+    is_off.then_some(
+        "GODEBUG turns preemption off (asyncpreemptoff=1), which the tour shows: unset it",
+    )
 }
 
 /// Returns the scenarios with their numbers.
@@ -88,7 +107,7 @@ fn show(options: &Options, chosen: &[(usize, &Scenario)]) -> io::Result<End> {
     let is_interactive = io::stdout().is_terminal() && io::stdin().is_terminal();
     let (mut shown, mut failed, mut checked) = (0, 0, 0);
     for &(number, scenario) in chosen {
-        let outcome = (scenario.run)(&Stage::new(options.goroutines));
+        let outcome = (scenario.run)(&Stage::new(number, options.goroutines, options.plain)?);
         // The text is written at once, so that Ctrl-C cannot leave half of a colour behind.
         let mut text = Vec::new();
         let mut screen = Screen::new(&mut text, options.width.unwrap_or_else(width));
@@ -114,10 +133,11 @@ fn show(options: &Options, chosen: &[(usize, &Scenario)]) -> io::Result<End> {
         }
     }
     if failed == 0 && shown > 1 {
-        writeln!(
-            out,
+        let mut text = Vec::new();
+        Screen::new(&mut text, options.width.unwrap_or_else(width)).paragraph(&format!(
             "{shown} scenarios, {checked} steps and facts checked: all rules were kept."
-        )?;
+        ))?;
+        out.write_all(&text)?;
     }
     end(&mut out, shown, failed)
 }
@@ -134,8 +154,7 @@ fn write_page(
     let mut page = Page::new(folder)?;
     let mut failed = 0;
     for &(number, scenario) in chosen {
-        let stage = Stage::new(options.goroutines);
-        stage.progress(&format!("scenario {number} of {}", SCENARIOS.len()));
+        let stage = Stage::new(number, options.goroutines, options.plain)?;
         let outcome = (scenario.run)(&stage);
         failed += usize::from(outcome.is_err());
         page.add(number, scenario, &outcome);
@@ -161,7 +180,7 @@ fn end(out: &mut impl Write, shown: usize, failed: usize) -> io::Result<End> {
 
 /// Waits for Enter. Returns false if the user wants to stop.
 fn wants_next(out: &mut impl Write) -> io::Result<bool> {
-    write!(out, "Enter: the next scenario. q and Enter: the end. ")?;
+    write!(out, "Enter: go on. q: end. ")?;
     out.flush()?;
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer)?;

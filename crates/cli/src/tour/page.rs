@@ -29,22 +29,25 @@ const MAX_COUNTS: usize = 40;
 pub(crate) struct Page {
     file: File,
     path: PathBuf,
+    /// Where the page is written before it takes its place.
+    part: PathBuf,
     scenarios: Vec<Value>,
 }
 
 impl Page {
-    /// Creates the file `index.html` in this folder, and the folder if there is none.
+    /// Begins the file `index.html` in this folder, and creates the folder if there is none. A page
+    /// that is there stays until [`Page::write`].
     ///
     /// # Errors
     /// The folder or the file cannot be created.
     pub(crate) fn new(folder: &Path) -> io::Result<Page> {
-        let path = folder.join("index.html");
+        let (path, part) = (folder.join("index.html"), folder.join("index.html.part"));
         let cannot = |why: io::Error| {
             io::Error::new(why.kind(), format!("cannot create {}: {why}", path.display()))
         };
         fs::create_dir_all(folder).map_err(cannot)?;
-        let file = File::create(&path).map_err(cannot)?;
-        Ok(Page { file, path, scenarios: Vec::new() })
+        let file = File::create(&part).map_err(cannot)?;
+        Ok(Page { file, path, part, scenarios: Vec::new() })
     }
 
     /// Adds a scenario.
@@ -90,7 +93,7 @@ impl Page {
         // In a script element, `</script>` would end the element.
         let data = data.to_string().replace('<', "\\u003c");
         let written = self.file.write_all(TEMPLATE.replacen(DATA, &data, 1).as_bytes());
-        written.map_err(|why| {
+        written.and_then(|()| fs::rename(&self.part, &self.path)).map_err(|why| {
             io::Error::new(why.kind(), format!("cannot write {}: {why}", self.path.display()))
         })?;
         Ok(self.path)

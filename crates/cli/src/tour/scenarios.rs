@@ -116,23 +116,22 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         title: "A thread searches, then sleeps",
         rule: "A thread without work does not end. It searches the queues of the other Ps, and \
-               needs a P to do so. If it finds nothing in four passes, it gives its P up, looks once \
-               more, and sleeps.",
+               needs a P to do so. If it finds nothing, it gives its P up and sleeps.",
         go: &[proc_go(3532, "sched.nmspinning"), proc_go(3007, "stopm")],
         run: parallel::search,
     },
     Scenario {
         title: "A blocking call gives up the P",
         rule: "A goroutine that blocks in a system call keeps its thread, but not its P: sysmon \
-               takes the P, and another thread runs the other goroutines.",
+               takes the P, and another thread runs the other goroutines. After the call, the \
+               goroutine takes its P back, or another idle P.",
         go: &[proc_go(4776, "entersyscall"), RETAKE, HANDOFFP],
         run: blocking::marked,
     },
     Scenario {
         title: "The end of a call",
-        rule: "After a short call the goroutine still has its P. After a long one it takes its old \
-               P back, or another idle P. If no P is idle, it goes into the global queue, and its \
-               thread sleeps.",
+        rule: "After a short call the goroutine still has its P. If the P was taken meanwhile, and \
+               no P is idle, the goroutine goes into the global queue, and its thread sleeps.",
         go: &[
             proc_go(4922, "exitsyscall"),
             proc_go(5072, "exitsyscallTryGetP"),
@@ -216,11 +215,14 @@ fn until_seen<T>(attempt: impl Fn() -> T, has_it: impl Fn(&T) -> bool) -> T {
     attempt()
 }
 
-/// On one P: G1 starts G2, then calls `wait` until G2 has run. Only then does G1 end.
+/// On one P: G1 begins a slice, starts G2, then calls `wait` until G2 has run. Only then does G1
+/// end.
 fn waits_for_the_other(wait: fn(&AtomicBool)) -> (Show, [u64; 2]) {
     let (events, ids) = record(1, || {
         let (send, receive) = chan(1);
         let first = go(move || {
+            // No other goroutine can run: this begins a new slice.
+            gosched::yield_now();
             let has_run = Arc::new(AtomicBool::new(false));
             let other = go({
                 let has_run = Arc::clone(&has_run);

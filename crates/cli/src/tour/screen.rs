@@ -48,9 +48,18 @@ impl<'a> Screen<'a> {
         const LEGEND: &str = "G: a goroutine. M: a thread. P: the right to run goroutines; it has a \
              queue of 256, and run_next for the goroutine that runs next. Sysmon: a thread that \
              watches the others. Slice: what a goroutine runs before others get their turn. Each \
-             numbered step is a recorded event: if it does not happen, the tour fails.";
+             numbered step is a recorded event: if it does not happen, the tour fails. Below a \
+             step stands what it has changed.";
         self.text(FAINT, "", LEGEND)?;
         writeln!(self.out)
+    }
+
+    /// Writes a paragraph.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub(crate) fn paragraph(&mut self, text: &str) -> io::Result<()> {
+        self.text(PLAIN, "", text)
     }
 
     /// Draws the head of a scenario.
@@ -71,14 +80,19 @@ impl<'a> Screen<'a> {
     /// # Errors
     /// The output cannot be written.
     pub(crate) fn act(&mut self, act: &Act) -> io::Result<()> {
-        let (mut world, mut at) = (World::new(act.procs), 0);
+        let (mut world, mut at, mut before) = (World::new(act.procs), 0, Vec::new());
         for (number, step) in act.steps.iter().enumerate() {
             act.events[at..step.end].iter().for_each(|event| world.apply(event));
             at = step.end;
             self.text(STEP, "", &format!("{} {}", number + 1, step.caption))?;
-            for line in picture(&world, &act.names) {
-                self.line("   ", &line)?;
+            let lines = picture(&world, &act.names);
+            // A line that is as before is not drawn again, unless nothing has changed.
+            let is_new = |line: &Vec<Part>| !before.contains(line);
+            let is_same = !lines.iter().any(is_new);
+            for line in lines.iter().filter(|line| is_same || is_new(line)) {
+                self.line("   ", line)?;
             }
+            before = lines;
         }
         // At the peak and at the end.
         for counts in act
@@ -156,26 +170,29 @@ fn in_go(lines: &[GoLine]) -> String {
     text
 }
 
-/// Breaks a text into lines of at most `width` characters. A word longer than a line gets a line of
-/// its own.
+/// Breaks a text into lines of at most `width` characters. A word longer than a line is broken.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
-    for word in text.split_whitespace() {
+    let words = text.split_whitespace().map(|word| word.chars().collect::<Vec<_>>());
+    let parts = words.flat_map(|word| -> Vec<String> {
+        word.chunks(width.max(1)).map(|part| part.iter().collect()).collect()
+    });
+    for word in parts {
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
             lines.push(std::mem::take(&mut line));
         }
         if !line.is_empty() {
             line.push(' ');
         }
-        line.push_str(word);
+        line.push_str(&word);
     }
     lines.push(line);
     lines
 }
 
 /// A part of a line, with one style.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Part {
     style: Style,
     text: String,
@@ -296,7 +313,7 @@ mod tests {
     #[test]
     fn text_is_wrapped_at_words() {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrap("longer than a line", 4), ["longer", "than", "a", "line"]);
+        assert_eq!(wrap("longer than a line", 4), ["long", "er", "than", "a", "line"]);
         assert_eq!(wrap("", 10), [""]);
     }
 

@@ -1,9 +1,15 @@
-//! What a scenario is given: how large it may be, and a line that shows its progress. This module
-//! never runs a scenario.
+//! What a scenario is given: how large it may be, a line that shows its progress, and a limit of
+//! time. This module never runs a scenario.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
+use std::process;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
+
+/// A scenario that takes longer never ends: the scheduler does not do what the scenario waits for.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Progress is not shown more often than this.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -19,14 +25,32 @@ pub(crate) struct Stage {
     shows_progress: bool,
     began: Instant,
     shown: Cell<Option<Instant>>,
+    /// Dropped with the stage, which ends the thread that watches the time.
+    _end: Sender<()>,
 }
 
 impl Stage {
-    /// Creates the stage of a scenario that begins now. Progress is shown if standard error is a
-    /// terminal.
-    pub(crate) fn new(goroutines: u64) -> Stage {
-        let shows_progress = io::stderr().is_terminal();
-        Stage { goroutines, shows_progress, began: Instant::now(), shown: Cell::new(None) }
+    /// Creates the stage of scenario `number`, which begins now. Progress is shown if standard
+    /// error is a terminal, unless only plain text is wanted. If the scenario does not end, the process
+    /// does, with a sentence.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub(crate) fn new(number: usize, goroutines: u64, is_plain: bool) -> io::Result<Stage> {
+        let shows_progress = io::stderr().is_terminal() && !is_plain;
+        let (end, at_end) = channel();
+        // Not a goroutine: the scheduler may be what does not work.
+        thread::Builder::new().spawn(move || {
+            if at_end.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+                crate::say(&format!(
+                    "scenario {number} has not ended within {LIMIT:?}: the scheduler did not keep \
+                     its rule"
+                ));
+                process::exit(1);
+            }
+        })?;
+        let (began, shown) = (Instant::now(), Cell::new(None));
+        Ok(Stage { goroutines, shows_progress, began, shown, _end: end })
     }
 
     /// Replaces the line that shows the progress.

@@ -9,7 +9,8 @@ pub mod events {
     //!
     //! #[gosched::main]
     //! fn main() -> std::io::Result<()> {
-    //!     # if gosched::runtime::backend() != gosched::runtime::Backend::MultiThread { return Ok(()) }
+    //!     # use gosched::runtime::{Backend, backend};
+    //!     # if backend() != Backend::MultiThread { return Ok(()) }
     //!     let mut recording = events::start()?;
     //!     let child = gosched::go(|| gosched::yield_now());
     //!     let number = child.id().get();
@@ -71,7 +72,8 @@ pub mod events {
     //!
     //! # #[gosched::main]
     //! # fn main() {
-    //! # if gosched::runtime::backend() != gosched::runtime::Backend::MultiThread { return }
+    //! # use gosched::runtime::{Backend, backend};
+    //! # if backend() != Backend::MultiThread { return }
     //! let busy = gosched::go(|| (0..100).for_each(|_| gosched::yield_now()));
     //! let waits = waits_during(Duration::from_millis(20)).unwrap();
     //! println!("{} waits, the longest {:?}", waits.len(), waits.iter().max());

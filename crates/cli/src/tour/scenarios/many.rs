@@ -29,6 +29,8 @@ struct Count {
     ended: u64,
     spills: u64,
     steals: u64,
+    /// Goroutines for whose stack there was no memory.
+    without_stack: u64,
     /// The number of slices of each P.
     slices: BTreeMap<u32, u64>,
     /// The threads that ran goroutines.
@@ -44,6 +46,7 @@ impl Count {
             EventKind::Exit { .. } => self.ended += 1,
             EventKind::Spill { .. } => self.spills += 1,
             EventKind::Steal { .. } => self.steals += 1,
+            EventKind::NoStack { .. } => self.without_stack += 1,
             EventKind::Run { .. } => {
                 *self.slices.entry(event.p.unwrap_or(0)).or_default() += 1;
                 if let EventThread::M(m) = event.thread {
@@ -55,19 +58,47 @@ impl Count {
     }
 
     /// Reads the events until `is_enough` returns true.
-    fn read_until(&mut self, recording: &mut Recording, is_enough: impl Fn(&Count) -> bool) {
+    ///
+    /// # Errors
+    /// It never will: events are lost, or there is no memory.
+    fn read_until(
+        &mut self,
+        recording: &mut Recording,
+        is_enough: impl Fn(&Count) -> bool,
+    ) -> Result<(), Failure> {
         loop {
             recording.read().iter().for_each(|event| self.add(event));
             if is_enough(self) {
-                break;
+                return Ok(());
+            }
+            if recording.lost() > 0 {
+                let seen = vec![format!("{} events could not be read", recording.lost())];
+                return Err(Failure { expected: "every event is read".to_owned(), seen });
+            }
+            if self.without_stack > 0 {
+                let seen = vec!["there is no memory for a goroutine's stack".to_owned()];
+                let expected = "all goroutines start (try --goroutines with a smaller number)";
+                return Err(Failure { expected: expected.to_owned(), seen });
             }
             gosched::time::sleep(Duration::from_micros(100));
         }
     }
 }
 
-/// Returns how many goroutines to start: as many as wanted, unless there is not enough memory.
+/// The addresses that a goroutine's stack takes.
+const ADDRESSES_PER_GOROUTINE: u64 = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };
+
+/// Returns how many goroutines to start: as many as wanted, unless there is not enough memory, or
+/// the process may not use the addresses (`ulimit -v`).
 fn affordable(wanted: u64) -> u64 {
+    let addresses = std::fs::read_to_string("/proc/self/limits").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    // Half of them are for all else.
+    let by_addresses = addresses.map_or(u64::MAX, |limit| limit / 2 / ADDRESSES_PER_GOROUTINE);
+    let in_container = in_container().map_or(u64::MAX, |free| free / 4 * 3 / BYTES_PER_GOROUTINE);
+    let wanted = wanted.min(by_addresses).min(in_container);
     let available = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
         line.trim().trim_end_matches(" kB").parse::<u64>().ok()
@@ -77,6 +108,17 @@ fn affordable(wanted: u64) -> u64 {
         Some(kibibytes) => wanted.min(kibibytes * 1024 / 4 * 3 / BYTES_PER_GOROUTINE),
         None => wanted.min(100_000),
     }
+}
+
+/// Returns how much memory the process may still use, if it runs in a container with a limit.
+fn in_container() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let read = |file: &str| {
+        let path = format!("/sys/fs/cgroup{path}/{file}");
+        std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()
+    };
+    Some(read("memory.max")?.saturating_sub(read("memory.current")?))
 }
 
 /// Returns the memory of this process, in bytes.
@@ -130,7 +172,7 @@ pub(super) fn many(stage: &Stage) -> Result<Act, Failure> {
     for first in (0..total).step_by(BATCH as usize) {
         let end = total.min(first + BATCH);
         crowd.start(first..end);
-        count.read_until(&mut recording, |count| count.waits.saturating_sub(count.ready) >= end);
+        count.read_until(&mut recording, |count| count.waits.saturating_sub(count.ready) >= end)?;
         let text = format!("{} goroutines wait", grouped(end));
         stage.progress(&text);
         show.count(counts(text, &count, total));
@@ -152,7 +194,7 @@ pub(super) fn many(stage: &Stage) -> Result<Act, Failure> {
     while let Some((gate, waiting)) = crowd.gates.pop() {
         drop(gate);
         ended += waiting;
-        count.read_until(&mut recording, |count| count.ended >= ended);
+        count.read_until(&mut recording, |count| count.ended >= ended)?;
         let text = format!("{} goroutines have ended", grouped(ended));
         stage.progress(&text);
         show.count(counts(text, &count, total));

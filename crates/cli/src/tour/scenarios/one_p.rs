@@ -143,6 +143,8 @@ pub(super) fn tick(_: &Stage) -> Result<Act, Failure> {
         _ => 0,
     };
     show.step("The P's own queue is not empty, but the P takes from the global queue.", is_tick)?;
+    let is_busy = show.world().ps.values().any(|p| !p.queue.is_empty());
+    show.check("The P's own queue was not empty.", is_busy)?;
     let first = slice(show.pass("that goroutine runs", is_any_run)?);
     show.step("61 slices later, the P does so again.", is_tick)?;
     let second = slice(show.pass("that goroutine runs", is_any_run)?);

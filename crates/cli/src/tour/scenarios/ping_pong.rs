@@ -5,8 +5,9 @@
 use super::{is_run, is_undisturbed, own_id, record, until_seen};
 use crate::tour::show::{Act, Failure, Names, Show};
 use crate::tour::stage::Stage;
-use gosched::debug::events::{EventKind, Place, Source, Waker};
+use gosched::debug::events::{Event, EventKind, Place, Source, Waker};
 use gosched::{chan, go};
+use std::io;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,18 +44,21 @@ fn goroutines(rounds: u32) -> ([u64; 2], Duration) {
 }
 
 /// Two threads of the system do the same.
-fn threads(rounds: u32) -> Duration {
+///
+/// # Errors
+/// The system starts no more threads.
+fn threads(rounds: u32) -> io::Result<Duration> {
     let (ping, at_other) = sync_channel(0);
     let (pong, at_first) = sync_channel(0);
     // Started by a thread, so that these are threads and no goroutines wait for them.
-    let first = thread::spawn(move || {
-        let other = thread::spawn(move || {
+    let first = thread::Builder::new().spawn(move || {
+        let other = thread::Builder::new().spawn(move || {
             for value in at_other {
                 if pong.send(value).is_err() {
                     break;
                 }
             }
-        });
+        })?;
         let begin = Instant::now();
         for round in 0..rounds {
             ping.send(round).expect("the other thread receives");
@@ -63,8 +67,8 @@ fn threads(rounds: u32) -> Duration {
         let took = begin.elapsed();
         drop((ping, at_first));
         other.join().expect("the other thread does not panic");
-        took
-    });
+        Ok(took)
+    })?;
     gosched::blocking_now(|| first.join().expect("the thread does not panic"))
 }
 
@@ -83,22 +87,44 @@ pub(super) fn ping_pong(stage: &Stage) -> Result<Act, Failure> {
     )?;
     let run =
         show.step("The same thread runs G2 next, in the same slice.", |event| is_run(event, g2))?;
-    let is_direct =
+    let is_first_direct =
         matches!(run.kind, EventKind::Run { from: Source::RunNext, inherits: true, .. });
     show.check("G2 runs on the thread of G1, from run_next, in the slice of G1.", {
-        is_direct && run.thread == ready.thread
+        is_first_direct && run.thread == ready.thread
     })?;
     show.step(
         "G2 sends back, and G1 goes into run_next.",
         |event| matches!(event.kind, EventKind::Ready { g, to: Place::RunNext, .. } if g == g1),
     )?;
-    let last = show.step("G1 runs.", |event| is_run(event, g1))?;
-    show.check("G1 runs on that thread too.", last.thread == ready.thread)?;
+    show.step("G1 runs.", |event| is_run(event, g1))?;
+    let all: Vec<Event> = show.events().to_vec();
+    let begin = all.iter().position(|event| *event == ready).unwrap_or(0);
+    let end = all.iter().position(|event| event.kind == EventKind::Exit { g: g1 });
+    let exchange = &all[begin..end.unwrap_or(all.len())];
+    let runs: Vec<&Event> =
+        exchange.iter().filter(|event| is_run(event, g1) || is_run(event, g2)).collect();
+    let is_direct = |event: &&Event| {
+        let is_next =
+            matches!(event.kind, EventKind::Run { from: Source::RunNext, inherits: true, .. });
+        is_next && event.thread == ready.thread
+    };
+    show.check(
+        format!("So were all {} times that G1 or G2 ran, until G1 ended.", runs.len()),
+        runs.len() > RECORDED as usize && runs.iter().all(is_direct),
+    )?;
+    let rests = |event: &Event| {
+        let is_rest = matches!(event.kind, EventKind::Sleep { .. } | EventKind::Awake {});
+        is_rest && event.thread == ready.thread
+    };
+    show.check("That thread did not sleep meanwhile.", !exchange.iter().any(rests))?;
     stage.progress("two goroutines and two threads, 20000 times to and fro");
     let before = gosched::runtime::set_procs(1);
     let (_, ours) = goroutines(MEASURED);
     gosched::runtime::set_procs(before);
-    let theirs = threads(MEASURED);
+    let Ok(theirs) = threads(MEASURED) else {
+        show.note("The system starts no more threads, so there is nothing to compare with.");
+        return Ok(show.end());
+    };
     let each = |took: Duration| took.as_nanos() as f64 / f64::from(MEASURED) / 1000.0;
     show.note(format!(
         "To and fro takes two goroutines {:.2} µs and two threads {:.2} µs, {:.0} times as long.",
