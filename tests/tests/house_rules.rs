@@ -385,11 +385,14 @@ fn the_environment_document_is_generated() {
     }
 }
 
-/// One table has every variable, so that the document has every variable.
+/// One table has every variable, so that the document has every variable. (The command has no
+/// variables of its own: it refuses to run with some of the library's.)
 #[test]
 fn the_environment_is_read_through_the_table() {
-    for (path, text) in product().iter().filter(|(path, _)| !path.ends_with("environment.rs")) {
-        for (number, line) in code(text).filter(|(_, line)| !line.trim_start().starts_with("//")) {
+    let is_command = |path: &Path| path.to_string_lossy().contains("crates/cli/");
+    let library = product().into_iter().filter(|(path, _)| !is_command(path));
+    for (path, text) in library.filter(|(path, _)| !path.ends_with("environment.rs")) {
+        for (number, line) in code(&text).filter(|(_, line)| !line.trim_start().starts_with("//")) {
             let reads = ["env::var", "getenv(", "Switch {"];
             let is_read = reads.iter().any(|read| line.contains(read)) && !line.contains("fn ");
             assert!(!is_read, "{}:{number}: add a `Switch` to environment.rs", path.display());

@@ -31,8 +31,8 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Creates the stage of scenario `number`, which begins now. Progress is shown if standard
-    /// error is a terminal, unless only plain text is wanted. If the scenario does not end, the process
-    /// does, with a sentence.
+    /// error is a terminal, unless only plain text is wanted. If the scenario does not end, the
+    /// process does, with a sentence.
     ///
     /// # Errors
     /// The system starts no thread.
