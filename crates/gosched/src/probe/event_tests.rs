@@ -39,6 +39,7 @@ fn one_of_each() -> Vec<EventKind> {
         EventKind::MakeThread { m },
         EventKind::StartThread {},
         EventKind::EndThread {},
+        EventKind::WakeTimekeeper { m },
     ]
 }
 
