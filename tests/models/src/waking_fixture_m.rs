@@ -86,7 +86,9 @@ impl World {
         }
         let others = self.ps.iter().enumerate().filter(|(p, _)| *p != own);
         let pause = Some(crate::explore::pause as fn());
-        let steal = |victim: &RunQueue<Item, 2>| victim.steal_into(&self.ps[own], pause).map(|stolen| stolen.g);
+        let steal = |victim: &RunQueue<Item, 2>| {
+            victim.steal_into(&self.ps[own], pause).map(|stolen| stolen.g)
+        };
         others.into_iter().find_map(|(_, victim)| steal(victim))
     }
 
