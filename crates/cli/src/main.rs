@@ -53,7 +53,7 @@ struct TourArguments {
     /// Writes a page into this folder that shows every step
     #[arg(long, value_name = "FOLDER")]
     html: Option<PathBuf>,
-    /// Prints without colours (so does the variable NO_COLOR)
+    /// Prints without colours and progress (the variable NO_COLOR turns off the colours)
     #[arg(long)]
     plain: bool,
     /// The width of the text, if not that of the terminal

@@ -3,7 +3,7 @@
 
 use super::show::{Act, Failure, Names, Show};
 use super::stage::Stage;
-use gosched::debug::events::{self, Event, EventKind};
+use gosched::debug::events::{self, Event, EventKind, Recording};
 use gosched::{GoId, chan, go, runtime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -194,10 +194,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 /// How often a program is repeated at most, until the rule had something to decide.
 const ATTEMPTS: usize = 100;
 
+fn start_recording() -> Recording {
+    events::start().unwrap_or_else(|why| panic!("cannot record events: {why}"))
+}
+
 /// Records what happens on `procs` Ps while `f` runs.
 fn record<T>(procs: usize, f: impl FnOnce() -> T) -> (Vec<Event>, T) {
     let before = runtime::set_procs(procs);
-    let mut recording = events::start().unwrap_or_else(|why| panic!("cannot record events: {why}"));
+    let mut recording = start_recording();
     let result = f();
     let events = recording.stop();
     runtime::set_procs(before);

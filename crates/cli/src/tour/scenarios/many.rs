@@ -1,11 +1,12 @@
 //! A million goroutines that wait at the same moment. There are more events than can be shown, so
 //! they are counted. This module never counts what was not recorded.
 
+use super::start_recording;
 use crate::tour::screen::grouped;
 use crate::tour::show::{Act, Counts, Failure, Names, Show};
 use crate::tour::stage::Stage;
 use gosched::chan::{Receiver, Sender};
-use gosched::debug::events::{self, Event, EventKind, EventThread, Recording};
+use gosched::debug::events::{Event, EventKind, EventThread, Recording};
 use gosched::sync::WaitGroup;
 use gosched::{chan, go, runtime};
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,7 +165,7 @@ impl Crowd {
 pub(super) fn many(stage: &Stage) -> Result<Act, Failure> {
     let wanted = stage.goroutines;
     let total = affordable(wanted);
-    let mut recording = events::start().unwrap_or_else(|why| panic!("cannot record events: {why}"));
+    let mut recording = start_recording();
     let mut show = Show::new(Vec::new(), Names::new(&[]), runtime::procs());
     let (mut count, mut crowd) = (Count::default(), Crowd::new());
     let before = resident();

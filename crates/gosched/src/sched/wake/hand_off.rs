@@ -28,9 +28,8 @@ pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
         stopping::count_stopped(&mut locked, p);
         return;
     }
-    let before = locked.queue.len();
     if let Some((g, owner)) = pop_next_owner(&mut locked, p) {
-        record_take(g, owner, before);
+        record_take(&locked, g, owner);
         drop(locked);
         return give::hand_p_to(owner, p);
     }
@@ -44,12 +43,12 @@ pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
     }
 }
 
-/// Records that `g` was taken from the global queue, which held `before` Gs, for the M `owner` that
-/// is about to be given a P. Called under the lock.
-fn record_take(g: &'static G, owner: &'static M, before: usize) {
+/// Records that `g` was just taken from the global queue, for the M `owner` that is about to be
+/// given a P. Called under the lock.
+fn record_take(locked: &Locked, g: &'static G, owner: &'static M) {
     if probe::is_recording() {
         let others = Span { position: 0, count: 0 };
-        let (g, why, len) = (g.id(), GlobalReason::Pinned, before as u32);
+        let (g, why, len) = (g.id(), GlobalReason::Pinned, locked.queue.len() as u32 + 1);
         record(|| EventKind::TakeGlobal { g, why, others, len });
         owner.set_source(Source::Global);
     }
@@ -94,9 +93,8 @@ fn pop_next_owner(locked: &mut Locked, p: &'static P) -> Option<(&'static G, &'s
 pub(crate) fn rescue_orphans() {
     let mut locked = SCHED.lock.lock();
     while !locked.orphans.is_empty() && !stopping::is_stopping() {
-        let before = locked.queue.len();
         let Some((g, owner)) = locked.pop_pinned().and_then(with_owner) else { return };
-        record_take(g, owner, before);
+        record_take(&locked, g, owner);
         let Some(p) = locked.orphans.pop_front() else { return };
         p.for_spinner.stop_without_work(&SCHED.counts);
         give::hand_p_to(owner, p);
