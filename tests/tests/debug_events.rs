@@ -623,7 +623,7 @@ fn busy(over: &Arc<AtomicBool>) -> Vec<gosched::JoinHandle<()>> {
 
 /// Recordings that begin and end at any moment, on several threads, do not wait for each other.
 fn many_at_a_time() {
-    const ROUNDS: usize = 100;
+    const ROUNDS: usize = 40;
     let over = Arc::new(AtomicBool::new(false));
     let busy = busy(&over);
     let record = |_| {
